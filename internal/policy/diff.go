@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// Op is one difference between two plans. Plans are applied whole, never op by
+// op: ops say in dry runs and logs what applying a plan changes.
+type Op struct {
+	Kind  OpKind
+	Group Group // of OpSet as it shall be, of OpRemove as it was
+	Lend  Lend  // of OpLend
+}
+
+// OpKind is what an op does.
+type OpKind string
+
+// The kinds of ops.
+const (
+	OpSet    OpKind = "set"    // a new group, or one that changed
+	OpRemove OpKind = "remove" // the cgroup falls to its parent's group, or to system
+	OpLend   OpKind = "lend"
+)
+
+// String returns the op as one line for people.
+func (o Op) String() string {
+	switch o.Kind {
+	case OpLend:
+		return "lend " + o.Lend.String()
+	case OpRemove:
+		return "remove " + groupName(o.Group)
+	}
+	line := fmt.Sprintf("set %s: %s", groupName(o.Group), o.Group.Tier)
+	if len(o.Group.Fence) > 0 {
+		line += ", fence " + topology.FormatList(o.Group.Fence)
+	}
+	if o.Group.NotFenced != "" {
+		line += ", not fenced"
+	}
+	return line
+}
+
+// groupName falls back to the id: a plan read back from the kernel has no paths.
+func groupName(g Group) string {
+	if g.Cgroup == "" {
+		return fmt.Sprintf("cgroup %d", g.ID)
+	}
+	return spell(g)
+}
+
+// Diff returns the ops that turn prev into next: removals first, each kind
+// ordered by cgroup, so that logs are stable. Groups are the same group when
+// they have the same cgroup id, wherever they stand in the file.
+func Diff(prev, next Plan) []Op {
+	var ops []Op
+	if prev.Lend != next.Lend {
+		ops = append(ops, Op{Kind: OpLend, Lend: next.Lend})
+	}
+	before, after := byID(prev), byID(next)
+	for _, g := range ordered(prev) {
+		if _, kept := after[g.ID]; !kept {
+			ops = append(ops, Op{Kind: OpRemove, Group: g})
+		}
+	}
+	for _, g := range ordered(next) {
+		if old, had := before[g.ID]; !had || !sameGroup(old, g) {
+			ops = append(ops, Op{Kind: OpSet, Group: g})
+		}
+	}
+	return ops
+}
+
+func byID(p Plan) map[uint64]Group {
+	m := make(map[uint64]Group, len(p.Groups))
+	for _, g := range p.Groups {
+		m[g.ID] = g
+	}
+	return m
+}
+
+func ordered(p Plan) []Group {
+	return slices.SortedFunc(slices.Values(p.Groups), func(a, b Group) int {
+		return cmp.Or(strings.Compare(a.Cgroup, b.Cgroup), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// sameGroup compares what the kernel acts on. The path does not count: it is
+// absent in plans read back, and the id stands for it.
+func sameGroup(a, b Group) bool {
+	return a.Tier == b.Tier && a.EachChild == b.EachChild && slices.Equal(a.Fence, b.Fence)
+}
