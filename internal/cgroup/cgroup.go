@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cgroup reads the cgroup v2 hierarchy: which cgroup a path names, by
+// the id that the kernel knows it by, and the way back from ids to paths.
+//
+// It only reads. Weights, limits and membership belong to kubelet, systemd or
+// whoever made the cgroup.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Root is where the unified hierarchy is mounted.
+const Root = "/sys/fs/cgroup"
+
+// DefaultWeight is cpu.weight of a cgroup that has no such file: the root, and
+// cgroups whose parent does not hand down the cpu controller.
+const DefaultWeight = 100
+
+// Errors that callers tell apart.
+var (
+	ErrNotUnified   = errors.New("no cgroup v2 hierarchy")
+	ErrNoController = errors.New("no cpu controller on the cgroup v2 hierarchy")
+	ErrNotCgroup    = errors.New("not a cgroup")
+)
+
+// Tree is a mounted hierarchy. Its paths start with a slash and are relative to
+// the mount, as in /proc/PID/cgroup and in plans.
+type Tree struct {
+	fsys fs.FS
+}
+
+// Open returns the hierarchy mounted at root, or why there is none.
+func Open(root string) (*Tree, error) {
+	t, err := New(os.DirFS(root))
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup hierarchy %s: %w", root, err)
+	}
+	return t, nil
+}
+
+// New returns the hierarchy in fsys. The error is ErrNotUnified on a v1 or
+// hybrid mount and ErrNoController where cpu is bound to v1.
+func New(fsys fs.FS) (*Tree, error) {
+	controllers, err := fs.ReadFile(fsys, "cgroup.controllers")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNotUnified
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(strings.Fields(string(controllers)), "cpu") {
+		return nil, ErrNoController
+	}
+	return &Tree{fsys: fsys}, nil
+}
+
+// ID returns the id of the cgroup at p: the inode number of its directory.
+func (t *Tree) ID(p string) (uint64, error) {
+	info, err := fs.Stat(t.fsys, local(p))
+	if err != nil {
+		return 0, fmt.Errorf("find cgroup %s: %w", p, cause(err))
+	}
+	if !info.IsDir() {
+		return 0, fmt.Errorf("find cgroup %s: %w", p, ErrNotCgroup)
+	}
+	return inode(info)
+}
+
+// Children returns the names of the cgroups right below p, sorted.
+func (t *Tree) Children(p string) ([]string, error) {
+	entries, err := fs.ReadDir(t.fsys, local(p))
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup %s: %w", p, cause(err))
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Weight returns cpu.weight of p, DefaultWeight where there is none to read.
+func (t *Tree) Weight(p string) (int, error) {
+	text, err := fs.ReadFile(t.fsys, path.Join(local(p), "cpu.weight"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := t.ID(p); err != nil {
+			return 0, err
+		}
+		return DefaultWeight, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read cpu.weight of cgroup %s: %w", p, cause(err))
+	}
+	weight, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("read cpu.weight of cgroup %s: %w", p, err)
+	}
+	return weight, nil
+}
+
+// Paths returns the path of every cgroup by its id. Cgroups that vanish while
+// it walks are left out.
+func (t *Tree) Paths() (map[uint64]string, error) {
+	paths := map[uint64]string{}
+	err := fs.WalkDir(t.fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV):
+			return nil
+		case err != nil:
+			return err
+		case !entry.IsDir():
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		id, err := inode(info)
+		if err != nil {
+			return err
+		}
+		paths[id] = path.Join("/", name)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list cgroups: %w", err)
+	}
+	return paths, nil
+}
+
+// local turns a cgroup path into one that fs.FS takes.
+func local(p string) string {
+	p = strings.Trim(path.Clean("/"+p), "/")
+	if p == "" {
+		return "."
+	}
+	return p
+}
+
+// cause drops the operation and path that fs.PathError repeats.
+func cause(err error) error {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathErr.Err
+	}
+	return err
+}
+
+func inode(info fs.FileInfo) (uint64, error) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("read inode of cgroup %s: the file system has none", info.Name())
+	}
+	return stat.Ino, nil
+}
