@@ -61,8 +61,11 @@ var rules = []rule{
 	},
 	{
 		"verifier notes are greppable", verifierNotes,
-		map[string]tree{"bpf/x.h:1: ": {"bpf/x.h": "\t/* make the verifier happy */\n"}},
-		tree{"bpf/x.h": "\t/* verifier (< 6.19): bounds of cpu are lost across the call, check again. */\n"},
+		map[string]tree{
+			"bpf/x.h:1: ": {"bpf/x.h": "\t/* make the verifier happy */\n"},
+			"bpf/y.h:1: ": {"bpf/y.h": "\t/* Verifier needs this. */\n"},
+		},
+		tree{"bpf/x.h": "\t/* verifier (< 6.19): bounds of cpu are lost across the call, check again. */\n/* A constant to the verifier. */\n"},
 	},
 	{
 		"BPF functions are short", bpfFunctions,

@@ -85,16 +85,19 @@ func matches(tr tree, pattern *regexp.Regexp, keep func(string) bool, why string
 func inBPF(name string) bool { return isC(name) && strings.HasPrefix(name, "bpf/") }
 
 var (
-	verifierWord = regexp.MustCompile(`(?i)\bverifier\b`)
-	verifierNote = regexp.MustCompile(`/\* verifier( \((all|[<>]=? \d+\.\d+)\))?: [a-z]`)
+	verifierStart = regexp.MustCompile(`(?i)/[*/]\s*verifier\b`)
+	verifierNote  = regexp.MustCompile(`/\* verifier( \((all|[<>]=? \d+\.\d+)\))?: [a-z]`)
+	verifierVague = regexp.MustCompile(`(?i)\b(please|appease|satisfy|help|calm|make)s?\b.*\bverifier\b|\bverifier\b.*\b(happy|complain)`)
 )
 
-// verifierNotes keeps the notes greppable: which kernels, what fails, the way out.
+// verifierNotes keeps the notes greppable: which kernels, what fails, the way
+// out. A sentence that merely mentions the verifier is no note.
 func verifierNotes(tr tree) []string {
 	var out []string
 	for _, name := range tr.paths(inBPF) {
 		for i, line := range strings.Split(tr[name], "\n") {
-			if verifierWord.MatchString(line) && !verifierNote.MatchString(line) {
+			unformed := verifierStart.MatchString(line) && !verifierNote.MatchString(line)
+			if unformed || verifierVague.MatchString(line) {
 				out = append(out, fmt.Sprintf(`%s:%d: write "/* verifier (< 6.19): what fails, the way out. */"`, name, i+1))
 			}
 		}
