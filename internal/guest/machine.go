@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Mode is how a guest's time passes.
+type Mode int
+
+const (
+	// Functional runs vCPUs on as many host threads: fast, and its timings
+	// mean nothing.
+	Functional Mode = iota
+	// Deterministic runs in virtual time: one instruction is one nanosecond,
+	// and the same seed gives the same samples on any host.
+	Deterministic
+)
+
+// ParseMode reads a mode by the name String gives it.
+func ParseMode(s string) (Mode, error) {
+	for _, m := range []Mode{Functional, Deterministic} {
+		if s == m.String() {
+			return m, nil
+		}
+	}
+	return 0, fmt.Errorf("parse mode %q: want functional or deterministic", s)
+}
+
+// String names the mode as flags and records do.
+func (m Mode) String() string {
+	if m == Deterministic {
+		return "deterministic"
+	}
+	return "functional"
+}
+
+// Defaults of a Machine whose field is zero.
+const (
+	DefaultKernel   = "7.2"
+	DefaultTopology = "1s4c1t"
+	DefaultMemoryMB = 1024
+)
+
+// ClockFunc returns the plugin that gives each vCPU of the QEMU at path a
+// clock of its own, or why this QEMU cannot have one.
+type ClockFunc func(ctx context.Context, qemuPath, qemuVersion string) (plugin string, err error)
+
+// Machine is the computer a command runs on. Its zero value is a usable one.
+type Machine struct {
+	// Kernel is a name of the table in kernel.go, such as "7.2".
+	Kernel string
+	// Topology is sockets, cores per socket and threads per core: "2s4c2t".
+	Topology string
+	// Mode is how time passes.
+	Mode Mode
+	// MemoryMB is the size of memory, shared evenly by the NUMA nodes.
+	MemoryMB int
+	// Append are further words for the kernel's command line.
+	Append []string
+	// Seed feeds every random source in deterministic mode.
+	Seed int
+	// Packages are Debian packages whose files, and the shared libraries
+	// these need, are part of the root file system.
+	Packages []string
+	// Files are copied in: guest path to host path. A directory is copied
+	// with all that is below it.
+	Files map[string]string
+	// Clock, where it is set and works, replaces the one instruction clock
+	// that all vCPUs share in deterministic mode. See Provenance.Clock.
+	Clock ClockFunc
+}
+
+// withDefaults returns the machine with every zero field set.
+func (m Machine) withDefaults() Machine {
+	if m.Kernel == "" {
+		m.Kernel = DefaultKernel
+	}
+	if m.Topology == "" {
+		m.Topology = DefaultTopology
+	}
+	if m.MemoryMB == 0 {
+		m.MemoryMB = DefaultMemoryMB
+	}
+	m.Packages = slices.Sorted(slices.Values(m.Packages))
+	m.Packages = slices.Compact(m.Packages)
+	return m
+}
