@@ -47,7 +47,7 @@ var rules = []rule{
 	{
 		"files name their licence", licences,
 		map[string]tree{"bpf/x.h: ": {"bpf/x.h": "/* SPDX-License-Identifier: Apache-2.0 */\n"}},
-		tree{"x.go": "// SPDX-License-Identifier: Apache-2.0\n", "clock/x.c": "/* SPDX-License-Identifier: GPL-2.0-or-later */\n"},
+		tree{"x.go": "// SPDX-License-Identifier: Apache-2.0\n", "clock/clock.c": "/* SPDX-License-Identifier: GPL-2.0-or-later */\n"},
 	},
 	{
 		"nothing is left over", leftovers,
@@ -57,7 +57,7 @@ var rules = []rule{
 	{
 		"no paths of one machine", machinePaths,
 		map[string]tree{"docs/x.md:1: ": {"docs/x.md": "see /ho" + "me/me/x\n"}},
-		tree{"docs/x.md": "/sys/kernel/sched_ext/root/ops and docs/work/x\n"},
+		tree{"docs/x.md": "/sys/kernel/sched_ext/root/ops, /root/ops and docs/work/x\n"},
 	},
 	{
 		"verifier notes are greppable", verifierNotes,
