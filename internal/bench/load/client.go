@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// never marks a request that was not sent, or not answered.
+const never = -1
+
+// client is the state of the one thread that sends and receives.
+type client struct {
+	todo     []arrival
+	sent     []int64 // when, ns since start; never
+	answered []int64
+	conns    []*conn
+	value    []byte
+	epoll    int
+	ready    [64]unix.EpollEvent
+	open     int // requests sent and not answered
+	wrong    int
+
+	zero      time.Time     // the start
+	monotonic time.Duration // the same on CLOCK_MONOTONIC
+}
+
+// conn is one connection. The server answers a connection's requests in order.
+type conn struct {
+	fd      int
+	out     []byte // bytes the socket did not take yet
+	in      []byte
+	filled  int
+	waiting []uint32 // numbers of the unanswered requests, oldest at head
+	head    int
+}
+
+func newClient(conns []*conn, todo []arrival, value []byte) (*client, error) {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	c := &client{todo: todo, conns: conns, value: value, epoll: epoll}
+	// Written once here, so that no page of it is missing while driving.
+	c.sent, c.answered = make([]int64, len(todo)), make([]int64, len(todo))
+	for i := range todo {
+		c.sent[i], c.answered[i] = never, never
+	}
+	for i, cn := range conns {
+		cn.waiting = make([]uint32, 0, len(todo)/len(conns)*2+16)
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, cn.fd, &ev); err != nil {
+			return nil, fmt.Errorf("watch connection %d: %w", i, err)
+		}
+	}
+	return c, nil
+}
+
+func (c *client) close() { _ = unix.Close(c.epoll) }
+
+// startAt sets the start to lead from now, on both clocks.
+func (c *client) startAt(lead time.Duration) {
+	var ts unix.Timespec
+	// CLOCK_MONOTONIC cannot fail with a valid pointer.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	c.zero = time.Now().Add(lead)
+	c.monotonic = time.Duration(ts.Nano()) + lead
+}
+
+// now is the time since the start, by the vDSO: no system call.
+func (c *client) now() int64 { return int64(time.Since(c.zero)) }
+
+// drive sends every request when it is due and collects the answers, until
+// all are in or deadline has passed.
+func (c *client) drive(ctx context.Context, deadline int64) error {
+	next := 0
+	for next < len(c.todo) || c.open > 0 {
+		now := c.now()
+		for next < len(c.todo) && c.todo[next].due <= now {
+			if err := c.send(next, now); err != nil {
+				return err
+			}
+			next++
+			now = c.now()
+		}
+		if c.open == 0 {
+			spin()
+			continue
+		}
+		if now > deadline || ctx.Err() != nil {
+			break
+		}
+		if err := c.receive(); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// spin burns a fraction of a microsecond between two looks at the clock. A
+// clock read ends a translated block in an emulator and is far dearer there
+// than this loop.
+//
+//go:noinline
+func spin() uint64 {
+	x := uint64(1)
+	for range 64 {
+		x = x*6364136223846793005 + 1442695040888963407
+	}
+	return x
+}
+
+// send writes request i. It rotates over the connections, so that all of the
+// server's threads get the same share.
+func (c *client) send(i int, now int64) error {
+	cn, a := c.conns[i%len(c.conns)], c.todo[i]
+	var buf [64]byte
+	if a.set {
+		cn.out = appendSet(cn.out, a.key, uint32(i), c.value)
+	} else if len(cn.out) == 0 {
+		// The usual case: no copy through the connection's buffer.
+		return c.sendNow(cn, i, now, appendGet(buf[:0], a.key, uint32(i)))
+	} else {
+		cn.out = appendGet(cn.out, a.key, uint32(i))
+	}
+	c.sentAt(cn, i, now)
+	return cn.flush()
+}
+
+func (c *client) sendNow(cn *conn, i int, now int64, request []byte) error {
+	c.sentAt(cn, i, now)
+	n, err := write(cn.fd, request)
+	if err != nil {
+		return err
+	}
+	if n < len(request) {
+		cn.out = append(cn.out, request[n:]...)
+	}
+	return nil
+}
+
+func (c *client) sentAt(cn *conn, i int, now int64) {
+	c.sent[i] = now
+	cn.waiting = append(cn.waiting, uint32(i))
+	c.open++
+}
+
+// flush writes what an earlier full socket left over.
+func (cn *conn) flush() error {
+	if len(cn.out) == 0 {
+		return nil
+	}
+	n, err := write(cn.fd, cn.out)
+	if err != nil {
+		return err
+	}
+	cn.out = cn.out[:copy(cn.out, cn.out[n:])]
+	return nil
+}
+
+// receive takes whatever answers have arrived, without waiting for any.
+func (c *client) receive() error {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(c.epoll), uintptr(unsafe.Pointer(&c.ready[0])), uintptr(len(c.ready)), 0, 0, 0)
+	if errno != 0 && errno != unix.EINTR {
+		return fmt.Errorf("wait for answers: %w", errno)
+	}
+	if errno != 0 {
+		return nil
+	}
+	for i := range int(n) {
+		if err := c.receiveFrom(c.conns[c.ready[i].Fd]); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		for _, cn := range c.conns {
+			if err := cn.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *client) receiveFrom(cn *conn) error {
+	n, err := read(cn.fd, cn.in[cn.filled:])
+	if err != nil {
+		return err
+	}
+	at := c.now()
+	cn.filled += n
+	used := 0
+	for used < cn.filled {
+		ans, took, err := parse(cn.in[used:cn.filled], len(c.value))
+		if err != nil {
+			return err
+		}
+		if took == 0 {
+			break
+		}
+		used += took
+		c.take(cn, ans, at)
+	}
+	cn.filled = copy(cn.in, cn.in[used:cn.filled])
+	return nil
+}
+
+// take books one answer. The connection's oldest open request is the only one
+// it can belong to.
+func (c *client) take(cn *conn, ans answer, at int64) {
+	if cn.head == len(cn.waiting) || cn.waiting[cn.head] != ans.number {
+		c.wrong++
+		return
+	}
+	cn.head++
+	c.open--
+	c.answered[ans.number] = at
+	if !ans.ok {
+		c.wrong++
+	}
+}
+
+var errClosed = errors.New("the server closed the connection")
+
+// write and read go to the kernel without telling Go's scheduler: nothing else
+// is to run on this thread, and a call costs half.
+func write(fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.EAGAIN, unix.EINTR:
+		return 0, nil
+	}
+	return 0, fmt.Errorf("send request: %w", errno)
+}
+
+func read(fd int, b []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	switch {
+	case errno == unix.EAGAIN, errno == unix.EINTR:
+		return 0, nil
+	case errno != 0:
+		return 0, fmt.Errorf("receive answer: %w", errno)
+	case n == 0:
+		return 0, fmt.Errorf("receive answer: %w", errClosed)
+	}
+	return int(n), nil
+}
+
+// dial opens count connections and takes them from Go's poller.
+func dial(ctx context.Context, addr string, count int) ([]*conn, error) {
+	var conns []*conn
+	for range count {
+		cn, err := dialOne(ctx, addr)
+		if err != nil {
+			closeAll(conns)
+			return nil, err
+		}
+		conns = append(conns, cn)
+	}
+	return conns, nil
+}
+
+func dialOne(ctx context.Context, addr string) (*conn, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	defer nc.Close()
+	f, err := nc.(*net.TCPConn).File() // a duplicate, outside the poller
+	if err != nil {
+		return nil, fmt.Errorf("take connection to %s: %w", addr, err)
+	}
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("take connection to %s: %w", addr, err)
+	}
+	// Go has set TCP_NODELAY already.
+	return &conn{fd: fd, in: make([]byte, 256<<10)}, nil
+}
+
+func closeAll(conns []*conn) {
+	for _, cn := range conns {
+		_ = unix.Close(cn.fd)
+	}
+}
+
+// fill stores every key once, so that no get misses.
+func fill(cn *conn, keys int, value []byte) error {
+	for key := range keys {
+		request := appendSet(nil, uint32(key), uint32(key), value)
+		if _, err := unix.Write(cn.fd, request); err != nil {
+			return fmt.Errorf("store key %d: %w", key, err)
+		}
+		n, err := unix.Read(cn.fd, cn.in)
+		if err != nil {
+			return fmt.Errorf("store key %d: %w", key, err)
+		}
+		ans, took, err := parse(cn.in[:n], len(value))
+		if err != nil {
+			return fmt.Errorf("store key %d: %w", key, err)
+		}
+		if took != n || ans.number != uint32(key) || !ans.ok {
+			return fmt.Errorf("store key %d: server answered %q", key, cn.in[:n])
+		}
+	}
+	return nil
+}

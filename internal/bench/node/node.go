@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node runs a scenario's ladder on the node it is started on, usually
+// inside a guest: it lays out the pods' cgroups, starts server, spinners and
+// client, and reads the node's counters around every window. It decides
+// nothing: what it measured goes out as events, and the laboratory judges.
+//
+// The node's last CPU is the instrument's: the client and this program live
+// there, and pods may use all others, as with kubelet's reserved CPUs. So the
+// fight is over the others alone, and the client cannot be part of it.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/spin"
+)
+
+// Spec is one run: a scenario under an arm.
+type Spec struct {
+	Scenario bench.Scenario `json:"scenario"`
+	Arm      bench.Arm      `json:"arm"`
+	Seed     uint64         `json:"seed"`
+	// Memcached and Temper are where the programs lie on the node.
+	Memcached string `json:"memcached"`
+	Temper    string `json:"temper"`
+	// CPUs is the number of the node's CPUs.
+	CPUs int `json:"cpus"`
+}
+
+// Event is one line of what the node tells the laboratory. One field is set.
+type Event struct {
+	Hello    *Hello        `json:"hello,omitempty"`
+	Progress string        `json:"progress,omitempty"`
+	Window   *bench.Window `json:"window,omitempty"`
+}
+
+// Hello says which kernel runs, as it says itself.
+type Hello struct {
+	Kernel  string `json:"kernel"`
+	Cmdline string `json:"cmdline"`
+}
+
+// Settling: the node must have been quiet for one quietSpan, within settleBound.
+const (
+	quietSpan   = 500 * time.Millisecond
+	quietShare  = 0.99
+	settleBound = 60 * time.Second
+	// stepSettle lets new spinners spread over the CPUs before the client's
+	// own warm-up begins.
+	stepSettle = 100 * time.Millisecond
+)
+
+// node is a run in progress.
+type node struct {
+	spec     Spec
+	events   *json.Encoder
+	tree     *tree
+	counters *counters
+	spinner  string
+	started  []*exec.Cmd
+	density  int
+	idle     float64 // share of idle CPU time before the first client
+}
+
+// Run carries out spec and writes events to out until the ladder is done.
+func Run(ctx context.Context, spec Spec, out io.Writer) error {
+	if err := spec.Scenario.Validate(); err != nil {
+		return err
+	}
+	n := &node{spec: spec, events: json.NewEncoder(out)}
+	if err := n.prepare(); err != nil {
+		return err
+	}
+	defer n.stop()
+	if spec.Arm.Ops != "" {
+		if err := n.startTemper(ctx); err != nil {
+			return err
+		}
+	}
+	if err := n.startServer(ctx); err != nil {
+		return err
+	}
+	if err := n.settle(ctx); err != nil {
+		return err
+	}
+	for _, density := range spec.Scenario.Densities {
+		w, err := n.step(ctx, density)
+		if err != nil {
+			return fmt.Errorf("measure at %d spinners: %w", density, err)
+		}
+		if err := n.tell(Event{Window: w}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare lays out cgroups and files and moves this process to the
+// instrument's CPU.
+func (n *node) prepare() error {
+	if n.spec.CPUs < 2 {
+		return fmt.Errorf("node has %d CPUs: one is the instrument's, pods need another", n.spec.CPUs)
+	}
+	var err error
+	last := fmt.Sprint(n.spec.CPUs - 1)
+	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", n.spec.CPUs-2), last); err != nil {
+		return err
+	}
+	if n.spec.Arm.BackgroundIdle {
+		if err := n.tree.set(bestEffort, "cpu.idle", "1"); err != nil {
+			return err
+		}
+		n.tree.weights[bestEffort] = 0 // an idle group has no weight
+	}
+	if err := n.tree.set(instrument, "cgroup.procs", fmt.Sprint(os.Getpid())); err != nil {
+		return err
+	}
+	n.counters = &counters{tree: n.tree, cpus: n.spec.CPUs, podCPUs: n.spec.CPUs - 1}
+	if err := n.counters.findKernelThreads(); err != nil {
+		return err
+	}
+	n.spinner = filepath.Join(os.TempDir(), "spin")
+	if err := spin.Install(n.spinner); err != nil {
+		return err
+	}
+	hello, err := hello()
+	if err != nil {
+		return err
+	}
+	return n.tell(Event{Hello: &hello})
+}
+
+func hello() (Hello, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return Hello{}, fmt.Errorf("read kernel release: %w", err)
+	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return Hello{}, fmt.Errorf("read kernel command line: %w", err)
+	}
+	return Hello{Kernel: unix.ByteSliceToString(name.Release[:]), Cmdline: strings.TrimSpace(string(cmdline))}, nil
+}
+
+func (n *node) tell(e Event) error {
+	if err := n.events.Encode(e); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	return nil
+}
+
+// settle waits until boot work has ended. A node that stays busy is measured
+// all the same; its windows will be void.
+func (n *node) settle(ctx context.Context) error {
+	begin := monotonic()
+	for {
+		idle0, t0, err := idleNow()
+		if err != nil {
+			return err
+		}
+		if err := sleep(ctx, quietSpan); err != nil {
+			return err
+		}
+		idle1, t1, err := idleNow()
+		if err != nil {
+			return err
+		}
+		n.idle = float64(idle1-idle0) / (float64(t1-t0) * float64(n.spec.CPUs))
+		if n.idle >= quietShare || t1-begin > settleBound {
+			return n.tell(Event{Progress: fmt.Sprintf("settled: %.1f %% idle after %v", 100*n.idle, (t1 - begin).Round(time.Millisecond))})
+		}
+	}
+}
+
+func idleNow() (idle, at time.Duration, err error) {
+	idle, err = idleTime()
+	return idle, monotonic(), err
+}
+
+// step measures one window.
+func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
+	if err := n.startSpinners(ctx, density); err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, stepSettle); err != nil {
+		return nil, err
+	}
+	// The same seed and density give every arm the same requests.
+	c, window, err := n.startClient(ctx, n.spec.Seed<<16+uint64(density))
+	if err != nil {
+		return nil, err
+	}
+	w := &bench.Window{Density: density, IdleBefore: n.idle, Weights: n.tree.weights}
+	if w.Ledger, w.Sched, err = n.watch(ctx, window.From, window.To); err != nil {
+		return nil, err
+	}
+	w.Client, err = c.wait()
+	return w, err
+}
+
+// watch reads counters and the scheduler's identity around the window, and
+// the identity within it. Reading takes the instrument's CPU from the client:
+// the counters are read in the pads, outside of what is measured.
+func (n *node) watch(ctx context.Context, from, to time.Duration) (l bench.Ledger, samples []bench.SchedSample, err error) {
+	pad := n.spec.Scenario.Load.Pad
+	if err := sleep(ctx, from-pad-monotonic()); err != nil {
+		return l, nil, err
+	}
+	samples = append(samples, sampleSched(from))
+	before, err := n.counters.read()
+	if err != nil {
+		return l, nil, err
+	}
+	for i := range identitySamples {
+		at := from + (to-from)*time.Duration(i+1)/(identitySamples+1)
+		if err := sleep(ctx, at-monotonic()); err != nil {
+			return l, nil, err
+		}
+		samples = append(samples, sampleSched(from))
+	}
+	if err := sleep(ctx, to-monotonic()); err != nil {
+		return l, nil, err
+	}
+	after, err := n.counters.read()
+	if err != nil {
+		return l, nil, err
+	}
+	return n.counters.ledger(before, after), append(samples, sampleSched(from)), nil
+}
+
+// identitySamples are taken inside the window. The sequence number covers the
+// time between them.
+const identitySamples = 3

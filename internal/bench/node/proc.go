@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/load"
+)
+
+// start runs a program that is born in the cgroup: it never runs a moment
+// outside it.
+func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
+	dir, err := os.Open(t.root + cgroup)
+	if err != nil {
+		return fmt.Errorf("open cgroup %s: %w", cgroup, err)
+	}
+	defer dir.Close()
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s in cgroup %s: %w", cmd.Path, cgroup, err)
+	}
+	return nil
+}
+
+// serverAddr is where the server listens.
+const serverAddr = "127.0.0.1:11211"
+
+// startServer starts memcached in the critical pod and waits until it answers.
+func (n *node) startServer(ctx context.Context) error {
+	_, port, _ := net.SplitHostPort(serverAddr)
+	cmd := exec.CommandContext(ctx, n.spec.Memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
+		"-m", "64", "-c", "256", "-t", fmt.Sprint(n.spec.Scenario.Threads))
+	if err := n.tree.start(cmd, critical+"/ctr"); err != nil {
+		return err
+	}
+	n.started = append(n.started, cmd)
+	return waitForServer(ctx)
+}
+
+func waitForServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		nc, err := net.Dial("tcp", serverAddr)
+		if err == nil {
+			return nc.Close()
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("wait for memcached on %s: %w", serverAddr, err)
+		}
+	}
+}
+
+// startSpinners brings the number of background pods to density, one spinner
+// in each.
+func (n *node) startSpinners(ctx context.Context, density int) error {
+	for n.density < density {
+		ctr, err := n.tree.backgroundPod(n.density + 1)
+		if err != nil {
+			return err
+		}
+		cmd := exec.CommandContext(ctx, n.spinner)
+		if err := n.tree.start(cmd, ctr); err != nil {
+			return err
+		}
+		n.started = append(n.started, cmd)
+		n.density++
+	}
+	return nil
+}
+
+// planFile is where the plan of the temper arm lies.
+const planFile = "/tmp/plan.yaml"
+
+// startTemper runs the command line as a user would and waits until it says
+// that the plan is in force.
+func (n *node) startTemper(ctx context.Context) error {
+	if err := os.WriteFile(planFile, []byte(n.plan()), 0o644); err != nil {
+		return fmt.Errorf("write plan: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, n.spec.Temper, "run", "-f", planFile)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("run temper: %w", err)
+	}
+	if err := n.tree.start(cmd, agent); err != nil {
+		return err
+	}
+	n.started = append(n.started, cmd)
+	said := bufio.NewReader(out)
+	line, err := said.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("run temper: %w", errors.Join(err, cmd.Wait()))
+	}
+	if !strings.HasPrefix(line, "temper: attached") {
+		return fmt.Errorf("run temper: it said %q, not that it attached", strings.TrimSpace(line))
+	}
+	go io.Copy(io.Discard, said) //nolint:errcheck // ends with the process
+	return nil
+}
+
+// plan gives the critical pod as many CPUs as it requests for a fence. The
+// client is no pod: it is system, as everything outside of pods.
+func (n *node) plan() string {
+	var b strings.Builder
+	fence := ""
+	if cores := n.spec.Scenario.RequestMilliCPU / 1000; cores > 0 {
+		fence = fmt.Sprintf("\n    fence: \"0-%d\"", cores-1)
+	}
+	fmt.Fprintf(&b, "groups:\n  - cgroup: %s\n    tier: critical%s\n", critical, fence)
+	fmt.Fprintf(&b, "  - cgroup: %s\n    tier: standard\n", kubepods)
+	fmt.Fprintf(&b, "  - cgroup: %s/*\n    tier: background\n", bestEffort)
+	return b.String()
+}
+
+// client is a running load generator.
+type client struct {
+	cmd     *exec.Cmd
+	results *json.Decoder
+}
+
+// startClient runs this program again as the load generator, on the
+// instrument's CPU, and returns when its window is known.
+func (n *node) startClient(ctx context.Context, seed uint64) (*client, load.Started, error) {
+	var started load.Started
+	spec, err := json.Marshal(load.Spec{Addr: serverAddr, Seed: seed, Load: n.spec.Scenario.Load, Grace: 10 * time.Second})
+	if err != nil {
+		return nil, started, fmt.Errorf("encode load: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "node", "load")
+	// One thread that is never interrupted by its own runtime.
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	cmd.Stdin = strings.NewReader(string(spec))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, started, fmt.Errorf("start client: %w", err)
+	}
+	if err := n.tree.start(cmd, instrument); err != nil {
+		return nil, started, err
+	}
+	c := &client{cmd: cmd, results: json.NewDecoder(out)}
+	if err := c.results.Decode(&started); err != nil {
+		return nil, started, fmt.Errorf("start client: %w", errors.Join(err, cmd.Wait()))
+	}
+	return c, started, nil
+}
+
+// wait returns what the client saw.
+func (c *client) wait() (bench.Client, error) {
+	var result bench.Client
+	if err := c.results.Decode(&result); err != nil {
+		return result, fmt.Errorf("read client's result: %w", errors.Join(err, c.cmd.Wait()))
+	}
+	if err := c.cmd.Wait(); err != nil {
+		return result, fmt.Errorf("end client: %w", err)
+	}
+	return result, nil
+}
+
+// stop ends everything that was started, newest first.
+func (n *node) stop() {
+	for i := len(n.started) - 1; i >= 0; i-- {
+		cmd := n.started[i]
+		_ = cmd.Cancel()
+		_ = cmd.Wait() // ended by the signal
+	}
+	n.started = nil
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(max(d, 0)):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
