@@ -9,7 +9,8 @@ SHELL := bash
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 APT := $(SUDO) DEBIAN_FRONTEND=noninteractive apt-get -qq
 LINT := go tool -modfile=tools/lint.mod golangci-lint
-C_FILES = $(wildcard bpf/*.[ch] clock/*.[ch])
+GO_FILES = $(shell git ls-files '*.go')
+C_FILES = $(shell git ls-files '*.c' '*.h')
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -17,8 +18,12 @@ help: ## this list
 check: fmt vet lint unit ## what to run before a commit: format, vet, lint, unit tests
 
 fmt: need-clang-format-19 ## Go and C files are formatted (fails, changes nothing)
-	@test -z "$$(gofmt -l $$(git ls-files '*.go') | tee /dev/stderr)"
+	@test -z "$$(gofmt -l $(GO_FILES) | tee /dev/stderr)"
 	@clang-format-19 --dry-run -Werror $(C_FILES)
+
+format: need-clang-format-19 ## formats Go and C files
+	@gofmt -w $(GO_FILES)
+	@clang-format-19 -i $(C_FILES)
 
 vet: ## go vet
 	go vet ./...
@@ -39,4 +44,4 @@ generate-diff: generate ## fails if a committed generated file is not what its s
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help check fmt vet lint unit generate generate-diff
+.PHONY: help check fmt format vet lint unit generate generate-diff
