@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A clock per vCPU for QEMU's TCG: a plugin for the distribution's binary.
+ *
+ * With -icount QEMU runs the vCPUs of a guest in turn on one thread and derives
+ * one clock from the instructions all of them executed. Two busy vCPUs therefore
+ * see each other's instructions as time: each appears half as fast. This plugin
+ * counts for each vCPU apart.
+ *
+ *   vCPU 0  ──────────────►           time 0
+ *   vCPU 1  ─────────────────────►    time 1    ≤ shared + quantum
+ *   vCPU 2  (halted)                  stands still, takes part in nothing
+ *           ──────────────►           shared = the slowest that is not halted
+ *
+ * A running vCPU reads its own time. Timers and devices see the shared time, so a
+ * timer fires when no busy vCPU is before it, and none ran past it. A halted vCPU
+ * that another wakes starts at the waker's time.
+ *
+ * Invariants:
+ *   C1  Time never goes back, neither a vCPU's own nor the shared one.
+ *   C2  No vCPU starts a slice that ends after the next timer or more than a
+ *       quantum after the shared time.
+ *   C3  Every value depends on executed instructions and timers alone, never on
+ *       the host's clock: two runs are identical.
+ *
+ * How: AccelOpsClass holds the functions by which QEMU reads its clock and raises
+ * interrupts; three of them are replaced. Of QEMU's structures nothing is assumed
+ * but that they contain these pointers (found by value) and CPUState.running
+ * (found by letting QEMU set it). A QEMU in which they are not found is refused.
+ *
+ * Given up: two busy vCPUs that talk through memory or interrupts may disagree
+ * about the time by up to a quantum. Snapshots are not supported.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qemu.h"
+
+#ifndef CLOCK_API
+#error "define CLOCK_API: 4 for QEMU 9.1 to 11.0, 7 for 11.1 and later"
+#endif
+
+EXPORT int qemu_plugin_version = CLOCK_API;
+
+enum {
+	MAX_VCPUS = 256,
+	ACCEL_OPS_SLOTS = 64,    /* AccelOpsClass has about 35 pointers */
+	CPU_STATE_BYTES = 1 << 17, /* more than CPUState has */
+};
+
+struct vcpu {
+	CPUState *cpu; /* NULL: not there */
+	int64_t time_ns;
+	uint64_t nr_insns;
+};
+
+/*
+ * Options. The quantum bounds the disagreement of two busy vCPUs. PAUSE ends a
+ * slice in TCG after very few instructions; without a price of its own a vCPU
+ * that spins on a lock hardly advances, and bringing up a second CPU takes
+ * minutes. 100 ns is what it costs on recent processors.
+ */
+static int64_t quantum_ns = 2000;
+static int64_t pause_ns = 100;
+static bool print_stats;
+
+/*
+ * All of it is written by the one thread that runs the vCPUs, or by the main loop
+ * while every vCPU is halted and the main loop holds QEMU's big lock. Only
+ * shared_ns is read without the lock: it is accessed atomically.
+ */
+static struct vcpu vcpus[MAX_VCPUS];
+static int nr_vcpus;
+static struct vcpu *counting; /* whose instructions QEMU's counter counts now */
+static int64_t shared_ns;
+static int64_t counted;	/* QEMU's counter when it was last read */
+static int64_t warped_ns; /* what QEMU added to its clock while all were halted */
+static struct qemu_plugin_scoreboard *pauses;
+static uint64_t counted_pauses;
+static size_t running_at; /* offset of CPUState.running */
+static void (*raise_interrupt)(CPUState *cpu, int mask);
+
+/* Reading the next timer's distance reads the clock: that call gets shared_ns. */
+static __thread bool in_timer_query;
+
+static struct {
+	uint64_t rounds, slices, parked, wakes;
+	int64_t max_skew_ns;
+} stats;
+
+static int64_t shared_time(void)
+{
+	return __atomic_load_n(&shared_ns, __ATOMIC_RELAXED);
+}
+
+static void set_shared_time(int64_t ns)
+{
+	__atomic_store_n(&shared_ns, ns, __ATOMIC_RELAXED);
+}
+
+static bool is_running(CPUState *cpu)
+{
+	return __atomic_load_n((uint8_t *)cpu + running_at, __ATOMIC_RELAXED);
+}
+
+static struct vcpu *find_vcpu(CPUState *cpu)
+{
+	if (counting && counting->cpu == cpu)
+		return counting;
+	for (int i = 0; i < nr_vcpus; i++)
+		if (vcpus[i].cpu == cpu)
+			return &vcpus[i];
+	return NULL;
+}
+
+static bool all_idle(void)
+{
+	for (int i = 0; i < nr_vcpus; i++)
+		if (vcpus[i].cpu && !cpu_thread_is_idle(vcpus[i].cpu))
+			return false;
+	return true;
+}
+
+/*
+ * PAUSEs executed since the last call. With one thread for all vCPUs QEMU files
+ * every count under the vCPU for which the code was translated, so only the sum
+ * over all vCPUs is right; what came to it belongs to the vCPU that ran.
+ */
+static uint64_t new_pauses(void)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < nr_vcpus; i++)
+		sum += *(uint64_t *)qemu_plugin_scoreboard_find(pauses, i);
+
+	uint64_t fresh = sum - counted_pauses;
+	counted_pauses = sum;
+	return fresh;
+}
+
+/* Credits what ran since the last call to the vCPU that ran it. */
+static void account(void)
+{
+	int64_t now = icount_get_raw();
+	int64_t fresh = now - counted;
+
+	counted = now;
+	if (!counting) {
+		set_shared_time(shared_time() + icount_to_ns(fresh));
+		return;
+	}
+	counting->nr_insns += fresh;
+	counting->time_ns += icount_to_ns(fresh);
+	if (pause_ns)
+		counting->time_ns += new_pauses() * pause_ns;
+}
+
+/* When all vCPUs are halted QEMU jumps to the next timer: follow it. */
+static void follow_warp(void)
+{
+	int64_t warped = icount_get() - icount_to_ns(icount_get_raw());
+
+	set_shared_time(shared_time() + warped - warped_ns);
+	warped_ns = warped;
+}
+
+/*
+ * Shared time is the slowest busy vCPU's; when all are halted, the fastest one's.
+ * A vCPU that was woken by a device or a timer starts at the shared time.
+ */
+static void advance_shared_time(void)
+{
+	int64_t now = shared_time();
+	int64_t slowest = INT64_MAX;
+	int64_t fastest = now;
+
+	for (int i = 0; i < nr_vcpus; i++) {
+		struct vcpu *v = &vcpus[i];
+
+		if (!v->cpu)
+			continue;
+		if (v->time_ns > fastest)
+			fastest = v->time_ns;
+		if (cpu_thread_is_idle(v->cpu))
+			continue;
+		if (v->time_ns < now)
+			v->time_ns = now;
+		if (v->time_ns < slowest)
+			slowest = v->time_ns;
+	}
+	if (fastest - now > stats.max_skew_ns)
+		stats.max_skew_ns = fastest - now;
+	if (slowest == INT64_MAX)
+		slowest = fastest;
+	if (slowest > now)
+		set_shared_time(slowest);
+}
+
+/* Distance of the next timer from the shared time; negative: there is none. */
+static int64_t next_timer(void)
+{
+	in_timer_query = true;
+	int64_t ns = qemu_clock_deadline_ns_all(QEMU_CLOCK_VIRTUAL, -1);
+	in_timer_query = false;
+	return ns;
+}
+
+/*
+ * QEMU is about to run this vCPU and asks for the time to find out for how long:
+ * the slice is the distance from the answer to the next timer. An answer later than
+ * the vCPU's own time makes the slice end at the quantum.
+ *
+ * A vCPU without room is sent back at once by an exit request. A slice of 0 would
+ * do so too, but QEMU takes it as an expired timer and interrupts every vCPU.
+ */
+static int64_t slice_start(struct vcpu *v)
+{
+	int64_t now = shared_time();
+
+	counting = v;
+	stats.slices++;
+	if (v->time_ns < now) {
+		if (cpu_thread_is_idle(v->cpu))
+			return now;
+		v->time_ns = now;
+	}
+
+	int64_t room = now + quantum_ns - v->time_ns;
+	int64_t timer = next_timer();
+	int64_t until_timer = now + timer - v->time_ns;
+
+	if (room <= 0 || (timer > 0 && until_timer <= 0)) {
+		stats.parked++;
+		cpu_exit(v->cpu);
+		return now;
+	}
+	if (timer >= 0 && until_timer > room)
+		return v->time_ns + until_timer - room;
+	return v->time_ns;
+}
+
+/* Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs. */
+static int64_t time_outside(void)
+{
+	if (bql_locked() && all_idle()) {
+		advance_shared_time();
+		follow_warp();
+	}
+	return shared_time();
+}
+
+/* Replaces icount_get as the answer to "what is the virtual time?". */
+static int64_t clock_read(void)
+{
+	CPUState *cpu = current_cpu;
+	struct vcpu *v;
+
+	if (in_timer_query)
+		return shared_time();
+	v = cpu ? find_vcpu(cpu) : NULL;
+	if (!v)
+		return time_outside();
+
+	account();
+	if (is_running(cpu)) /* the guest reads a counter or programs a device */
+		return v->time_ns > shared_time() ? v->time_ns : shared_time();
+	if (!bql_locked()) /* only the preparation of a slice runs without the lock */
+		return slice_start(v);
+
+	stats.rounds++; /* between slices: timers run now */
+	advance_shared_time();
+	follow_warp();
+	return shared_time();
+}
+
+/* A halted vCPU starts at the time of whoever wakes it. */
+static void clock_interrupt(CPUState *cpu, int mask)
+{
+	struct vcpu *v = find_vcpu(cpu);
+	bool wakes = v && cpu_thread_is_idle(cpu);
+	int64_t now = wakes ? clock_read() : 0;
+
+	raise_interrupt(cpu, mask);
+	if (wakes && now > v->time_ns) {
+		v->time_ns = now;
+		stats.wakes++;
+	}
+}
+
+/*
+ * Replaces handle_interrupt, get_virtual_clock and get_elapsed_ticks, which lie in
+ * this order. They hold these values only for TCG with one thread and -icount.
+ */
+static bool hook_accelerator(void)
+{
+	void **ops = cpus_get_accel();
+	int interrupts = 0;
+	int clocks = 0;
+
+	for (int i = 0; ops && i < ACCEL_OPS_SLOTS && clocks < 2; i++) {
+		if (ops[i] == (void *)icount_handle_interrupt && !interrupts) {
+			raise_interrupt = icount_handle_interrupt;
+			ops[i] = (void *)clock_interrupt;
+			interrupts++;
+		} else if (ops[i] == (void *)icount_get) {
+			ops[i] = (void *)clock_read;
+			clocks++;
+		}
+	}
+	return interrupts == 1 && clocks == 2;
+}
+
+static void start_clock(void)
+{
+	if (!hook_accelerator()) {
+		fprintf(stderr, "clock: accelerator table not recognised: "
+				"needs -accel tcg,thread=single -icount shift=N\n");
+		exit(EXIT_FAILURE);
+	}
+	counted = icount_get_raw();
+	set_shared_time(icount_get());
+	warped_ns = shared_time() - icount_to_ns(counted);
+}
+
+/* Called before the first instruction, when the accelerator has been set up. */
+CALLBACK(vcpu_appears, unsigned int index)
+{
+	if (index >= MAX_VCPUS) {
+		fprintf(stderr, "clock: vCPU %u: only %d are supported\n", index, MAX_VCPUS);
+		exit(EXIT_FAILURE);
+	}
+	if (!raise_interrupt)
+		start_clock();
+	vcpus[index].cpu = qemu_get_cpu(index);
+	if ((int)index >= nr_vcpus)
+		nr_vcpus = index + 1;
+}
+
+CALLBACK(vcpu_disappears, unsigned int index)
+{
+	vcpus[index].cpu = NULL;
+}
+
+static bool is_pause(const struct qemu_plugin_insn *insn)
+{
+	uint8_t code[2];
+
+	return qemu_plugin_insn_size(insn) == sizeof(code) &&
+	       qemu_plugin_insn_data(insn, code, sizeof(code)) == sizeof(code) && code[0] == 0xf3 &&
+	       code[1] == 0x90;
+}
+
+CALLBACK(count_pauses, struct qemu_plugin_tb *tb)
+{
+	qemu_plugin_u64 counter = { pauses, 0 };
+
+	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+
+		if (is_pause(insn))
+			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
+				insn, QEMU_PLUGIN_INLINE_ADD_U64, counter, 1);
+	}
+}
+
+CALLBACK_VOID(at_exit)
+{
+	if (!print_stats)
+		return;
+	fprintf(stderr,
+		"clock: virtual_ns=%" PRId64 " max_skew_ns=%" PRId64 " rounds=%" PRIu64
+		" slices=%" PRIu64 " parked=%" PRIu64 " wakes=%" PRIu64 " pauses=%" PRIu64
+		" insns=",
+		shared_time(), stats.max_skew_ns, stats.rounds, stats.slices, stats.parked,
+		stats.wakes, counted_pauses);
+	for (int i = 0; i < nr_vcpus; i++)
+		fprintf(stderr, "%s%" PRIu64, i ? "," : "", vcpus[i].nr_insns);
+	fputc('\n', stderr);
+}
+
+/* QEMU sets CPUState.running of a blank CPU: the byte that changes is the one. */
+static bool find_running_flag(void)
+{
+	uint8_t *blank = calloc(1, CPU_STATE_BYTES);
+	int nr_changed = 0;
+
+	if (!blank)
+		return false;
+	cpu_exec_start((CPUState *)blank);
+	for (size_t i = 0; i < CPU_STATE_BYTES; i++) {
+		if (blank[i]) {
+			running_at = i;
+			nr_changed++;
+		}
+	}
+	free(blank);
+	return nr_changed == 1;
+}
+
+static bool parse_ns(const char *text, int64_t min, int64_t *ns)
+{
+	char *end;
+
+	*ns = strtoll(text, &end, 10);
+	return end != text && !*end && *ns >= min && *ns <= 1000000;
+}
+
+static bool parse_option(const char *option)
+{
+	if (!strncmp(option, "quantum=", 8))
+		return parse_ns(option + 8, 1, &quantum_ns);
+	if (!strncmp(option, "pause=", 6))
+		return parse_ns(option + 6, 0, &pause_ns);
+	if (!strcmp(option, "stats=on"))
+		return print_stats = true;
+	return false;
+}
+
+EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
+{
+	for (int i = 0; i < argc; i++) {
+		if (!parse_option(argv[i])) {
+			fprintf(stderr, "clock: option %s: want quantum=NS, pause=NS or stats=on\n",
+				argv[i]);
+			return -1;
+		}
+	}
+	if (!find_running_flag()) {
+		fprintf(stderr, "clock: CPUState.running not found in this QEMU\n");
+		return -1;
+	}
+	if (pause_ns) {
+		pauses = qemu_plugin_scoreboard_new(sizeof(uint64_t));
+		qemu_plugin_register_vcpu_tb_trans_cb(id, count_pauses, NULL);
+	}
+	qemu_plugin_register_vcpu_init_cb(id, vcpu_appears, NULL);
+	qemu_plugin_register_vcpu_exit_cb(id, vcpu_disappears, NULL);
+	qemu_plugin_register_atexit_cb(id, at_exit, NULL);
+	return 0;
+}
