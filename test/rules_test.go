@@ -47,7 +47,7 @@ var rules = []rule{
 	{
 		"files name their licence", licences,
 		map[string]tree{"bpf/x.h: ": {"bpf/x.h": "/* SPDX-License-Identifier: Apache-2.0 */\n"}},
-		tree{"x.go": "// SPDX-License-Identifier: Apache-2.0\n", "clock/clock.c": "/* SPDX-License-Identifier: GPL-2.0-or-later */\n"},
+		tree{"x.go": "// SPDX-License-Identifier: Apache-2.0\n", "clock/plugin/clock.c": "/* SPDX-License-Identifier: GPL-2.0-or-later */\n"},
 	},
 	{
 		"nothing is left over", leftovers,
