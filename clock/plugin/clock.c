@@ -75,7 +75,7 @@ static struct vcpu vcpus[MAX_VCPUS];
 static int nr_vcpus;
 static struct vcpu *counting; /* whose instructions QEMU's counter counts now */
 static int64_t shared_ns;
-static int64_t counted;	/* QEMU's counter when it was last read */
+static int64_t counted; /* QEMU's counter when it was last read */
 static int64_t warped_ns; /* what QEMU added to its clock while all were halted */
 static struct qemu_plugin_scoreboard *pauses;
 static uint64_t counted_pauses;
