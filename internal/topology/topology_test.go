@@ -124,7 +124,7 @@ func TestRead(t *testing.T) {
 			machine{threads: [][]int{{0, 1}, {2}, {3}}, llcs: [][]int{{0, 1}, {2, 3}}, level: "2"}.tree(),
 			[]string{"0 0/0/0", "1 0/0/0", "2 1/1/0", "3 2/1/0"},
 		},
-		"no cache, node, online or sibling files": {bare, []string{"0 0/0/0", "1 1/0/0"}},
+		"no cache, node, online or sibling files":            {bare, []string{"0 0/0/0", "1 1/0/0"}},
 		"core_cpus_list before a stale thread_siblings_list": {moreThanTopology, []string{"0 0/0/0"}},
 	}
 	for name, c := range cases {
