@@ -34,7 +34,7 @@ lint: ## golangci-lint; the first build of the linter takes minutes
 unit: need-gcc ## unit tests, BPF decisions and the repository's own rules, on this machine
 	CGO_ENABLED=1 go test -race $(if $(SUDO),-exec '$(SUDO) -E') ./...
 
-generate: need-clang-19 need-llvm-19 need-libbpf-dev ## all generated files: BPF objects and their Go bindings
+generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...
 
 generate-diff: generate ## fails if a committed generated file is not what its source gives

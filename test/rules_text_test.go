@@ -180,7 +180,7 @@ var (
 // that has it, and the record does have it.
 func readmeFigures(tr tree) []string {
 	var out []string
-	for _, block := range strings.Split(tr["README.md"], "\n\n") {
+	for block := range strings.SplitSeq(tr["README.md"], "\n\n") {
 		record := recordLink.FindString(block)
 		for _, m := range figure.FindAllStringSubmatch(block, -1) {
 			switch {
