@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The agent's side: plans, heartbeat, dead-man, exit.
+ */
+#ifndef TEMPER_CONTROL_BPF_H
+#define TEMPER_CONTROL_BPF_H
+
+/* ns without a heartbeat until the dead-man exits; 0: never. Set before the load. */
+const volatile u64 dead_man_ns;
+
+struct control {
+	struct bpf_timer timer; /* rescue and dead-man */
+	u64 heartbeat_at;
+	u64 live; /* a pinned timer outlives the detach: it stops itself */
+};
+
+/* One entry. Written by the programs below; read by internal/sched.State. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct control);
+} controls SEC(".maps");
+
+/* How the last attach ended: one entry, written by ops.exit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct temper_exit);
+} exits SEC(".maps");
+
+static __always_inline struct control *lookup_control(void)
+{
+	u32 key = 0;
+
+	return bpf_map_lookup_elem(&controls, &key);
+}
+
+static int rescue_timer_fired(void *map, u32 *key, struct control *control)
+{
+	static char stale[] = "no heartbeat from the agent";
+	u64 period = RESCUE_IDLE_PERIOD_NS;
+	u64 now = bpf_ktime_get_ns();
+	int tier;
+
+	if (!control->live)
+		return 0;
+	if (is_stale(control->heartbeat_at, now, dead_man_ns)) {
+		scx_bpf_exit_bstr(TEMPER_EXIT_STALE, stale, NULL, 0);
+		return 0;
+	}
+	for (tier = 0; tier < TEMPER_TIERS; tier++)
+		if (queued_in(tier))
+			period = RESCUE_PERIOD_NS;
+	rescue_all();
+	bpf_timer_start(&control->timer, period, 0);
+	return 0;
+}
+
+static __always_inline s32 start_rescue_timer(void)
+{
+	struct control *control = lookup_control();
+	s32 err;
+
+	if (!control)
+		return -2; /* ENOENT */
+	control->heartbeat_at = bpf_ktime_get_ns();
+	control->live = 1;
+	err = bpf_timer_init(&control->timer, &controls, CLOCK_MONOTONIC);
+	if (err && err != -16) /* EBUSY: from an attach before this one */
+		return err;
+	bpf_timer_set_callback(&control->timer, rescue_timer_fired);
+	return bpf_timer_start(&control->timer, RESCUE_PERIOD_NS, 0);
+}
+
+static __always_inline void record_exit(struct scx_exit_info *info)
+{
+	u32 key = 0;
+	struct temper_exit *exit = bpf_map_lookup_elem(&exits, &key);
+	struct control *control = lookup_control();
+
+	if (control)
+		control->live = 0;
+	if (!exit)
+		return;
+	bpf_probe_read_kernel_str(exit->reason, sizeof(exit->reason), info->reason);
+	bpf_probe_read_kernel_str(exit->message, sizeof(exit->message), info->msg);
+	exit->code = info->exit_code;
+	exit->at_ns = bpf_ktime_get_ns();
+	exit->kind = info->kind;
+}
+
+/*
+ * Put the plan of the other slot in force, whole. Refused unless it was made
+ * for exactly the next generation: two agents cannot mix their plans.
+ */
+SEC("syscall")
+int temper_apply(struct temper_apply_args *args)
+{
+	struct temper_plan_head *head = plan_head(args->generation);
+	u32 key = 0;
+	u64 *generation = bpf_map_lookup_elem(&plan_generation, &key);
+	u64 before = args->generation - 1;
+
+	if (!head || !generation || !args->generation)
+		return -22; /* EINVAL */
+	if (head->generation != args->generation || head->nr_fences >= TEMPER_MAX_FENCES ||
+	    head->lend > TEMPER_LEND_WHOLE_LAYER)
+		return -22; /* EINVAL */
+	if (__sync_val_compare_and_swap(generation, before, args->generation) != before)
+		return -11; /* EAGAIN: somebody else applied a plan meanwhile */
+	return 0;
+}
+
+/* Who waits in the queue of a tier it no longer has is moved at once. */
+SEC("syscall")
+int temper_requeue(void *ctx)
+{
+	struct control *control = lookup_control();
+
+	if (control && control->live)
+		rescue_all();
+	return 0;
+}
+
+SEC("syscall")
+int temper_heartbeat(void *ctx)
+{
+	struct control *control = lookup_control();
+
+	if (control)
+		control->heartbeat_at = bpf_ktime_get_ns();
+	return 0;
+}
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What each CPU is doing, as others need to know it.
+ */
+#ifndef TEMPER_CPU_BPF_H
+#define TEMPER_CPU_BPF_H
+
+/* Set by the loader before the load. */
+const volatile u32 nr_cpus = 1; /* possible CPUs, at most TEMPER_MAX_CPUS */
+const volatile u32 nr_words = 1; /* mask words that hold a possible CPU */
+const volatile u32 nr_llcs = 1;
+const volatile bool has_smt;
+const volatile struct temper_cpu_topology topology[TEMPER_MAX_CPUS];
+const volatile struct temper_mask llc_cpus[TEMPER_MAX_LLCS];
+
+struct cpu_ctx {
+	u32 tier; /* what runs here; TEMPER_NO_TIER if it cannot be preempted by us */
+	u32 fence; /* of the critical task that runs here */
+	u64 queued_seen; /* queued_seq when dispatch looked into the queues */
+	u64 rescued_at; /* a starving task was served here last */
+	u32 rescues; /* tasks in this CPU's rescue queue */
+	bool released; /* it was critical and no longer is: others may be let in */
+} __attribute__((aligned(64)));
+
+/*
+ * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock;
+ * tier and fence are read by any CPU, which may see them a moment late.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TEMPER_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct cpu_ctx);
+} cpu_ctxs SEC(".maps");
+
+/*
+ * Per tier below critical: the CPUs that run it and may be taken by preemption.
+ * A bit is set by running and cleared by stopping; a waker that clears it first
+ * owns the right to preempt that CPU. dispatch sets it again when the kernel
+ * kept the task: the claim would leak otherwise.
+ */
+static struct temper_mask preemptible[TEMPER_TIERS] __attribute__((aligned(64)));
+
+static __always_inline struct cpu_ctx *try_lookup_cpu(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&cpu_ctxs, &key);
+}
+
+static __always_inline u32 cpu_llc(s32 cpu)
+{
+	return (u32)cpu < TEMPER_MAX_CPUS ? topology[cpu].llc : 0;
+}
+
+static __always_inline s32 next_sibling(s32 cpu)
+{
+	return (u32)cpu < TEMPER_MAX_CPUS ? topology[cpu].next_sibling : cpu;
+}
+
+static __always_inline u64 cpu_bit(s32 cpu)
+{
+	return 1ULL << (cpu & 63);
+}
+
+static __always_inline void set_preemptible(u32 tier, s32 cpu)
+{
+	u32 word = (u32)cpu / 64;
+
+	if (tier < TEMPER_TIERS && word < TEMPER_MASK_WORDS)
+		__sync_fetch_and_or(&preemptible[tier].words[word], cpu_bit(cpu));
+}
+
+/* Returns whether the bit was set: of several callers one gets true. */
+static __always_inline bool clear_preemptible(u32 tier, s32 cpu)
+{
+	u32 word = (u32)cpu / 64;
+
+	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
+		return false;
+	return __sync_fetch_and_and(&preemptible[tier].words[word], ~cpu_bit(cpu)) & cpu_bit(cpu);
+}
+
+static __always_inline bool is_preemptible(u32 tier, s32 cpu)
+{
+	u32 word = (u32)cpu / 64;
+
+	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
+		return false;
+	return preemptible[tier].words[word] & cpu_bit(cpu);
+}
+
+static __always_inline bool mask_has(const struct temper_mask *mask, s32 cpu)
+{
+	u32 word = (u32)cpu / 64;
+
+	return word < TEMPER_MASK_WORDS && (mask->words[word] & cpu_bit(cpu));
+}
+
+/* Whether another thread of cpu's core runs a critical task. */
+static __always_inline bool sibling_is_critical(s32 cpu)
+{
+	s32 sibling = cpu;
+	int i;
+
+	if (!has_smt)
+		return false;
+	/* At most 8 threads share a core on any machine we know. */
+	for (i = 0; i < 8; i++) {
+		struct cpu_ctx *cctx;
+
+		sibling = next_sibling(sibling);
+		if (sibling == cpu)
+			return false;
+		cctx = try_lookup_cpu(sibling);
+		if (cctx && cctx->tier == TEMPER_CRITICAL)
+			return true;
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Where to run: the search for an idle CPU, and for one to take by preemption.
+ *
+ * Masks are read a word of 64 CPUs at a time. The idle mask is the kernel's;
+ * who clears a CPU's bit in it (test_and_clear) owns that CPU.
+ */
+#ifndef TEMPER_IDLE_BPF_H
+#define TEMPER_IDLE_BPF_H
+
+/* Which CPUs a search may look at, with respect to fences. */
+enum zone {
+	ZONE_OWN, /* the task's own fence */
+	ZONE_OPEN, /* CPUs in no fence */
+	ZONE_FENCED, /* CPUs in any fence: lent */
+};
+
+/* A search that lost this many races for a bit is on a busy node: it gives up. */
+#define MAX_CLAIMS 4
+
+struct search {
+	u64 generation;
+	u32 tier;
+	u32 fence;
+	u32 lend;
+	u32 fences; /* how many the plan has */
+	u32 zone;
+	u32 llc;
+	u32 prev_word;
+	u32 prev_shift;
+	u64 prev_bit;
+};
+
+/* The 64-bit find-first-set, which BPF lacks as an instruction. */
+static __always_inline u32 lowest_bit(u64 bits)
+{
+	u32 n = 0;
+
+	bits &= -bits;
+	n += !!(bits & 0xffffffff00000000ULL) << 5;
+	n += !!(bits & 0xffff0000ffff0000ULL) << 4;
+	n += !!(bits & 0xff00ff00ff00ff00ULL) << 3;
+	n += !!(bits & 0xf0f0f0f0f0f0f0f0ULL) << 2;
+	n += !!(bits & 0xccccccccccccccccULL) << 1;
+	n += !!(bits & 0xaaaaaaaaaaaaaaaaULL);
+	return n;
+}
+
+static __always_inline u64 llc_word(u32 llc, u32 word)
+{
+	if (llc >= TEMPER_MAX_LLCS || word >= TEMPER_MASK_WORDS)
+		return 0;
+	return llc_cpus[llc].words[word];
+}
+
+static __always_inline u64 zone_word(const struct search *s, u32 word)
+{
+	struct temper_plan_head *head;
+	struct temper_mask *fence;
+
+	if (word >= TEMPER_MASK_WORDS)
+		return 0;
+	if (s->zone == ZONE_OWN) {
+		fence = plan_fence(s->generation, s->fence);
+		return fence ? fence->words[word] : 0;
+	}
+	head = plan_head(s->generation);
+	if (!head)
+		return s->zone == ZONE_OPEN ? ~0ULL : 0;
+	return s->zone == ZONE_OPEN ? ~head->fenced.words[word] : head->fenced.words[word];
+}
+
+/* Constant word numbers only: the verifier refuses variable offsets into kernel types. */
+static __always_inline u64 mask_word(const struct cpumask *mask, u32 word)
+{
+	switch (word) {
+	case 0:
+		return mask->bits[0];
+	case 1:
+		return mask->bits[1];
+	case 2:
+		return mask->bits[2];
+	case 3:
+		return mask->bits[3];
+	case 4:
+		return mask->bits[4];
+	case 5:
+		return mask->bits[5];
+	case 6:
+		return mask->bits[6];
+	case 7:
+		return mask->bits[7];
+	default:
+		return 0;
+	}
+}
+
+static __always_inline bool may_run_on(const struct task_struct *p, s32 cpu)
+{
+	return mask_word(p->cpus_ptr, (u32)cpu / 64) & cpu_bit(cpu);
+}
+
+/*
+ * Is fence busy, and would a CPU other than cpu stay idle in it? Idle bits and
+ * preemptible bits are read without a lock: a wrong answer lends one CPU for as
+ * long as a reclaim takes.
+ */
+static __noinline u32 fence_use(u64 generation, s32 cpu)
+{
+	const struct cpumask *idle, *cores;
+	struct temper_mask *fence;
+	bool busy = false, spare = false;
+	u32 id = fence_of_cpu(generation, cpu);
+	u64 own_core = 0;
+	s32 sibling = cpu;
+	int word, i;
+
+	fence = plan_fence(generation, id);
+	if (!id || !fence)
+		return 0;
+	/* The threads of cpu's core: they are lent together with it. */
+	for (i = 0; i < 8; i++) {
+		own_core |= cpu_bit(sibling);
+		sibling = next_sibling(sibling);
+		if (sibling == cpu)
+			break;
+	}
+	idle = scx_bpf_get_idle_cpumask();
+	cores = scx_bpf_get_idle_smtmask();
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		u64 members, lower;
+
+		if (word >= nr_words)
+			break;
+		members = fence->words[word];
+		if (!members)
+			continue;
+		lower = preemptible[TEMPER_SYSTEM].words[word] |
+			preemptible[TEMPER_STANDARD].words[word] |
+			preemptible[TEMPER_BACKGROUND].words[word];
+		if (word == (u32)cpu / 64) {
+			busy |= members & ~mask_word(idle, word) & ~lower & ~cpu_bit(cpu);
+			spare |= members & mask_word(cores, word) & ~own_core;
+		} else {
+			busy |= members & ~mask_word(idle, word) & ~lower;
+			spare |= members & mask_word(cores, word);
+		}
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	scx_bpf_put_idle_cpumask(cores);
+	return busy | (u32)spare << 1;
+}
+
+/* May a task of this tier be served on cpu now? Critical may be anywhere. */
+static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cpu)
+{
+	u32 use;
+
+	if (tier == TEMPER_CRITICAL)
+		return true;
+	if (!may_share_core(tier, tier == TEMPER_BACKGROUND && sibling_is_critical(cpu)))
+		return false;
+	if (lend == TEMPER_LEND_PER_CORE || !fence_of_cpu(generation, cpu))
+		return true;
+	use = fence_use(generation, cpu);
+	return may_lend(lend, use & 1, use & 2);
+}
+
+/* Take one CPU of candidates, a word of an idle mask, out of the mask. */
+static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, u64 candidates)
+{
+	int i;
+
+	/* The previous CPU's caches are warm. */
+	if (word == s->prev_word && (candidates & s->prev_bit)) {
+		s32 prev = word * 64 + s->prev_shift;
+
+		if (may_serve(s->generation, s->lend, s->tier, prev) &&
+		    scx_bpf_test_and_clear_cpu_idle(prev))
+			return prev;
+		candidates &= ~s->prev_bit;
+	}
+	for (i = 0; i < MAX_CLAIMS; i++) {
+		s32 cpu;
+
+		if (!candidates)
+			return -1;
+		cpu = word * 64 + lowest_bit(candidates);
+		if (may_serve(s->generation, s->lend, s->tier, cpu) &&
+		    scx_bpf_test_and_clear_cpu_idle(cpu))
+			return cpu;
+		candidates &= candidates - 1;
+	}
+	return -1;
+}
+
+/* One pass over the idle mask: whole cores or any CPU, one LLC or all. */
+static __noinline s32 claim_idle(struct task_struct *p, const struct search *s, bool cores, bool llc)
+{
+	const struct cpumask *idle;
+	s32 cpu = -1;
+	int word;
+
+	idle = cores ? scx_bpf_get_idle_smtmask() : scx_bpf_get_idle_cpumask();
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		u64 candidates;
+
+		if (word >= nr_words)
+			break;
+		candidates = mask_word(idle, word);
+		if (!candidates)
+			continue;
+		candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
+		if (llc)
+			candidates &= llc_word(s->llc, word);
+		if (!candidates)
+			continue;
+		cpu = claim_idle_in_word(s, word, candidates);
+		if (cpu >= 0)
+			break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return cpu;
+}
+
+static __noinline s32 claim_idle_in_zone(struct task_struct *p, struct search *s, u32 zone)
+{
+	s32 cpu;
+
+	s->zone = zone;
+	if (has_smt) {
+		if (nr_llcs > 1) {
+			cpu = claim_idle(p, s, true, true);
+			if (cpu >= 0)
+				return cpu;
+		}
+		cpu = claim_idle(p, s, true, false);
+		if (cpu >= 0)
+			return cpu;
+	}
+	if (nr_llcs > 1) {
+		cpu = claim_idle(p, s, false, true);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return claim_idle(p, s, false, false);
+}
+
+static __always_inline void begin_search(struct search *s, const struct task_ctx *tctx, s32 prev_cpu)
+{
+	struct temper_plan_head *head = plan_head(tctx->generation);
+
+	s->generation = tctx->generation;
+	s->tier = tctx->tier;
+	s->fence = tctx->fence;
+	s->lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	s->fences = head ? head->nr_fences : 0;
+	s->prev_word = (u32)prev_cpu / 64;
+	s->prev_shift = prev_cpu & 63;
+	s->prev_bit = cpu_bit(prev_cpu);
+	s->llc = cpu_llc(prev_cpu);
+}
+
+/*
+ * The best idle CPU that p may use, taken out of the idle mask; -1 if there is
+ * none. A fence first, then CPUs of no fence, then what other fences lend.
+ */
+static __always_inline s32 pick_idle(struct task_struct *p, struct search *s)
+{
+	s32 cpu;
+
+	if (s->fence) {
+		cpu = claim_idle_in_zone(p, s, ZONE_OWN);
+		if (cpu >= 0)
+			return cpu;
+	}
+	cpu = claim_idle_in_zone(p, s, ZONE_OPEN);
+	if (cpu >= 0 || !s->fences)
+		return cpu;
+	return claim_idle_in_zone(p, s, ZONE_FENCED);
+}
+
+/* Claim a CPU that runs tier victim, in one zone. */
+static __noinline s32 claim_victim(struct task_struct *p, struct search *s, u32 victim, u32 zone)
+{
+	int word, i;
+
+	s->zone = zone;
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		u64 candidates;
+
+		if (word >= nr_words || victim >= TEMPER_TIERS)
+			break;
+		candidates = preemptible[victim].words[word];
+		if (!candidates)
+			continue;
+		candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
+		for (i = 0; i < MAX_CLAIMS; i++) {
+			s32 cpu;
+
+			if (!candidates)
+				break;
+			if (word == s->prev_word && (candidates & s->prev_bit))
+				cpu = word * 64 + s->prev_shift;
+			else
+				cpu = word * 64 + lowest_bit(candidates);
+			if (may_serve(s->generation, s->lend, s->tier, cpu) &&
+			    clear_preemptible(victim, cpu))
+				return cpu;
+			candidates &= ~cpu_bit(cpu);
+		}
+	}
+	return -1;
+}
+
+/*
+ * The CPU to preempt for p, claimed; -1 if none runs a lower tier. The lowest
+ * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
+ * taking an open one.
+ */
+static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)
+{
+	int victim;
+	s32 cpu;
+
+	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
+		if (!may_preempt(s->tier, victim))
+			break;
+		if (s->fence) {
+			cpu = claim_victim(p, s, victim, ZONE_OWN);
+			if (cpu >= 0)
+				return cpu;
+		}
+		cpu = claim_victim(p, s, victim, ZONE_OPEN);
+		if (cpu >= 0)
+			return cpu;
+		if (!s->fences)
+			continue;
+		cpu = claim_victim(p, s, victim, ZONE_FENCED);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return -1;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The ABI between the kernel side and internal/sched. Plain structs, explicit
+ * widths, enum values written out; the Go side is generated from this file's
+ * BTF, so the two cannot drift.
+ */
+#ifndef TEMPER_INTF_H
+#define TEMPER_INTF_H
+
+/* The kernel's names, without its headers: the object does not depend on the host's. */
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+
+enum temper_limits {
+	TEMPER_MAX_CPUS = 512,
+	TEMPER_MASK_WORDS = 8, /* of 64 CPUs */
+	TEMPER_MAX_LLCS = 64,
+	TEMPER_MAX_FENCES = 256, /* id 0 means "no fence" */
+	TEMPER_MAX_GROUPS = 65536, /* both slots together */
+	TEMPER_HIST_BUCKETS = 304, /* 8 per power of two, up to 2^40 ns */
+	TEMPER_EXIT_TEXT = 256,
+};
+
+/* In rank: a lower number outranks a higher one. Same values as tier.Tier. */
+enum temper_tier {
+	TEMPER_CRITICAL = 0,
+	TEMPER_SYSTEM = 1,
+	TEMPER_STANDARD = 2,
+	TEMPER_BACKGROUND = 3,
+	TEMPER_TIERS = 4,
+	TEMPER_NO_TIER = 4, /* idle, another class, or a per-CPU kernel thread */
+};
+
+/* Same values as policy.Lend. */
+enum temper_lend {
+	TEMPER_LEND_PER_CORE = 0,
+	TEMPER_LEND_LANDING = 1,
+	TEMPER_LEND_WHOLE_LAYER = 2,
+};
+
+enum temper_exit_code {
+	TEMPER_EXIT_STALE = 0x7e01, /* the dead-man: no heartbeat */
+};
+
+/* Where a CPU's time went. Same values as sched.Bucket. */
+enum temper_bucket {
+	TEMPER_TIME_OWN = 0, /* critical threads on their own fence */
+	TEMPER_TIME_CRITICAL = 1, /* critical threads elsewhere */
+	TEMPER_TIME_SYSTEM = 2,
+	TEMPER_TIME_STANDARD = 3,
+	TEMPER_TIME_BACKGROUND = 4,
+	TEMPER_TIME_LENT = 5, /* lower tiers on a fence */
+	TEMPER_TIME_OTHER = 6, /* stop, deadline and real-time classes */
+	TEMPER_TIME_IRQ = 7,
+	TEMPER_TIME_IDLE = 8,
+	TEMPER_TIME_BUCKETS = 9,
+};
+
+struct temper_mask {
+	__u64 words[TEMPER_MASK_WORDS];
+};
+
+/* Set once, before the load. */
+struct temper_cpu_topology {
+	__u16 llc;
+	__u16 next_sibling; /* the core's threads as a ring; itself without SMT */
+};
+
+/*
+ * A plan lives in one of two slots; user space fills the one that is not in
+ * force and then asks for it by running temper_apply.
+ */
+struct temper_group_key {
+	__u64 cgroup;
+	__u32 slot;
+	__u32 pad;
+};
+
+struct temper_group {
+	__u32 tier;
+	__u32 fence; /* 0: none */
+	__u32 each_child; /* every child cgroup is a group of its own */
+	__u32 pad;
+};
+
+struct temper_plan_head {
+	__u64 generation; /* what this slot will be called */
+	struct temper_mask fenced; /* all fences together */
+	__u32 lend;
+	__u32 nr_fences;
+};
+
+struct temper_apply_args {
+	__u64 generation; /* of the plan to put in force: the one in force + 1 */
+};
+
+struct temper_exit {
+	__u64 kind; /* enum scx_exit_kind */
+	__s64 code;
+	__u64 at_ns;
+	char reason[TEMPER_EXIT_TEXT];
+	char message[TEMPER_EXIT_TEXT];
+};
+
+/* What the scheduler counts; one per tier and CPU. */
+struct temper_tier_counters {
+	__u64 preemptions; /* CPUs taken from a lower tier */
+	__u64 preempted; /* CPUs lost to a higher one */
+	__u64 rescued; /* served out of turn, for the starvation bound */
+	__u64 worst_wait_ns; /* in a queue, until it ran */
+};
+
+struct temper_hist {
+	__u64 counts[TEMPER_HIST_BUCKETS];
+	__u64 sum_ns;
+	__u64 max_ns;
+};
+
+/* What the probe counts per tier and CPU. */
+struct temper_tier_delay {
+	struct temper_hist wakeup_delay;
+	__u64 cpu_ns;
+	__u64 worst_wait_ns;
+	__u64 inversion_ns;
+	__u64 inversion_max_ns;
+};
+
+/* What the probe counts per group of the plan, keyed by its cgroup. */
+struct temper_group_delay {
+	struct temper_hist wakeup_delay;
+	__u64 cpu_ns;
+	__u64 worst_wait_ns;
+	__u32 tier;
+	__u32 pad;
+};
+
+struct temper_cpu_time {
+	__u64 ns[TEMPER_TIME_BUCKETS];
+	__u64 since_ns; /* the state below holds since then */
+	__u32 bucket; /* what the CPU is doing now */
+	__u32 pad;
+};
+
+/* The compiler describes only types in use: one pointer for each that Go needs. */
+#define TEMPER_EXPORT(kind, name) const kind name *export_##name __attribute__((unused))
+
+_Static_assert(sizeof(struct temper_group_key) == 16, "hash keys have no holes");
+_Static_assert(sizeof(struct temper_group) == 16, "ABI");
+_Static_assert(sizeof(struct temper_cpu_topology) == 4, "ABI");
+_Static_assert(TEMPER_MASK_WORDS * 64 == TEMPER_MAX_CPUS, "one bit per CPU");
+
+#endif

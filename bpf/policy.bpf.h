@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The decisions, apart from the mechanism: scalars in, scalar out. Each is
+ * unit-tested through BPF_PROG_RUN (policy_test.bpf.c).
+ */
+#ifndef TEMPER_POLICY_BPF_H
+#define TEMPER_POLICY_BPF_H
+
+/*
+ * How long a task runs before it queues again. The tick (4 ms at HZ=250) ends
+ * it, so anything below two ticks is the same; a preempting wakeup does not wait.
+ */
+#define SLICE_NS (5ULL * 1000 * 1000)
+
+/*
+ * The starvation bound. A task that has waited for RESCUE_AFTER_NS is taken out
+ * of its queue by the rescue timer and served on a CPU of its own, before any
+ * tier; a CPU serves one such task per RESCUE_GAP_NS while higher tiers wait.
+ * A task waits at most RESCUE_AFTER_NS + RESCUE_PERIOD_NS + n * (RESCUE_GAP_NS +
+ * two ticks), with n rescued tasks to a CPU: within WAIT_BOUND_NS up to n = 20.
+ */
+#define WAIT_BOUND_NS (1000ULL * 1000 * 1000)
+#define RESCUE_AFTER_NS (300ULL * 1000 * 1000)
+#define RESCUE_PERIOD_NS (50ULL * 1000 * 1000)
+#define RESCUE_GAP_NS (20ULL * 1000 * 1000)
+/* A rescued task that was preempted before it ran this long is still owed. */
+#define RESCUE_SLICE_NS (1ULL * 1000 * 1000)
+
+/* Weight of a cgroup that set none, as in the kernel. */
+#define DEFAULT_WEIGHT 100
+
+/*
+ * A waking task preempts only a task of a lower tier. Within a tier it would
+ * trade one task's tail for another's.
+ */
+static __always_inline bool may_preempt(u32 waking, u32 running)
+{
+	return running < TEMPER_TIERS && waking < running;
+}
+
+/*
+ * A tier below critical may use an idle CPU of a fence if the lending policy
+ * lets it. busy: the fence's pod runs somewhere on its fence; spare: if this
+ * CPU were lent, another CPU (with SMT: a whole core) of the fence stays idle.
+ */
+static __always_inline bool may_lend(u32 lend, bool busy, bool spare)
+{
+	switch (lend) {
+	case TEMPER_LEND_LANDING:
+		return !busy || spare;
+	case TEMPER_LEND_WHOLE_LAYER:
+		return !busy;
+	default:
+		return true;
+	}
+}
+
+/* Two threads of a core slow each other down: background is not worth that. */
+static __always_inline bool may_share_core(u32 tier, bool sibling_critical)
+{
+	return tier != TEMPER_BACKGROUND || !sibling_critical;
+}
+
+/* Signed distance, so that the clocks may wrap. */
+static __always_inline bool vtime_before(u64 a, u64 b)
+{
+	return (s64)(a - b) < 0;
+}
+
+/*
+ * A group that slept keeps at most one slice of credit: an older vtime would
+ * let it own its tier's CPUs for as long as it slept.
+ */
+static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 slice_ns)
+{
+	u64 floor = vtime_now - slice_ns;
+
+	return vtime_before(vtime, floor) ? floor : vtime;
+}
+
+/* Virtual time that ns of CPU cost a group. Weights are cgroup's, 1 to 10000. */
+static __always_inline u64 vtime_cost(u64 ns, u32 weight)
+{
+	return ns * DEFAULT_WEIGHT / (weight ?: 1);
+}
+
+/* A queued task waited too long: serve it whatever its tier. */
+static __always_inline bool is_starving(u64 queued_at, u64 now)
+{
+	return now - queued_at >= RESCUE_AFTER_NS;
+}
+
+/* While a higher tier waits, a CPU serves one rescued task per gap. */
+static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits)
+{
+	return !higher_waits || now - last_rescue_at >= RESCUE_GAP_NS;
+}
+
+/* No agent has reported for too long: its plan may describe pods long gone. */
+static __always_inline bool is_stale(u64 heartbeat_at, u64 now, u64 dead_man_ns)
+{
+	return dead_man_ns && (s64)(now - heartbeat_at) > (s64)dead_man_ns;
+}
+
+#endif

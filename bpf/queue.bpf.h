@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The queues of the tiers: in, out, and who waits.
+ */
+#ifndef TEMPER_QUEUE_BPF_H
+#define TEMPER_QUEUE_BPF_H
+
+/*
+ * Counts insertions. A CPU that begins to run a lower tier compares it with
+ * what it saw in dispatch: a difference means that somebody queued in between
+ * and saw no victim yet.
+ */
+static u64 queued_seq __attribute__((aligned(64)));
+
+/*
+ * Tasks in the queues, per tier: a hint that saves looking into empty ones. It
+ * may be too high for a while (a task that left without running), never too low.
+ */
+static u64 nr_queued[TEMPER_TIERS] __attribute__((aligned(64)));
+
+static __always_inline u64 queued_in(u32 tier)
+{
+	return tier < TEMPER_TIERS ? *(volatile u64 *)&nr_queued[tier] : 0;
+}
+
+static __always_inline bool higher_waits(u32 tier)
+{
+	int i;
+
+	for (i = 0; i < TEMPER_TIERS; i++)
+		if (i < tier && queued_in(i))
+			return true;
+	return false;
+}
+
+/* Queue p by its group's clock. */
+static __always_inline void queue_task(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
+{
+	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
+	u64 vtime = charge_slice(tctx, SLICE_NS);
+	u32 tier = tctx->tier;
+
+	if (tier >= TEMPER_TIERS)
+		return;
+	if (!tctx->queued_at) {
+		tctx->queued_at = scx_bpf_now();
+		tctx->queued_tier = tier;
+		__sync_fetch_and_add(&nr_queued[tier], 1);
+	}
+	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
+}
+
+static __always_inline void left_queue(struct task_ctx *tctx)
+{
+	if (!tctx->queued_at)
+		return;
+	tctx->queued_at = 0;
+	if (tctx->queued_tier < TEMPER_TIERS)
+		__sync_fetch_and_sub(&nr_queued[tctx->queued_tier], 1);
+}
+
+/* The next task of a tier, own LLC first. */
+static __always_inline bool consume_tier(u32 tier, u32 llc)
+{
+	int i;
+
+	if (dsq_move_to_local(tier_dsq(tier, llc)))
+		return true;
+	if (nr_llcs == 1)
+		return false;
+	for_each_num(i, 0, TEMPER_MAX_LLCS) {
+		if (i >= nr_llcs)
+			break;
+		if (i != llc && dsq_move_to_local(tier_dsq(tier, i)))
+			return true;
+	}
+	return false;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The starvation bound. A timer looks through the queues for tasks that have
+ * waited too long, or whose pod's tier changed while they waited, and moves
+ * each to the rescue queue of a CPU it may run on. dispatch serves that first.
+ */
+#ifndef TEMPER_RESCUE_BPF_H
+#define TEMPER_RESCUE_BPF_H
+
+/* One pass looks at that many tasks of a queue: less than a millisecond of softirq. */
+#define RESCUE_MAX_LOOKS 1024
+
+/* With nothing queued the timer only watches the heartbeat. */
+#define RESCUE_IDLE_PERIOD_NS (250ULL * 1000 * 1000)
+
+static u64 rescue_rotor;
+
+/* One CPU of p's, the next in turn: a crowd of starving tasks must not meet on one. */
+static __noinline s32 rescue_cpu(struct task_struct *p)
+{
+	u32 start = __sync_fetch_and_add(&rescue_rotor, 1) % (nr_cpus ?: 1);
+	s32 first = -1;
+	int cpu;
+
+	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+		if (cpu >= nr_cpus)
+			break;
+		if (!may_run_on(p, cpu))
+			continue;
+		if (cpu >= start)
+			return cpu;
+		if (first < 0)
+			first = cpu;
+	}
+	return first;
+}
+
+static __always_inline void expect_rescue(s32 cpu)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+
+	if (cctx)
+		__sync_fetch_and_add(&cctx->rescues, 1);
+	if (scx_bpf_test_and_clear_cpu_idle(cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+static __noinline int rescue_from(u64 dsq, u64 now)
+{
+	struct task_struct *p;
+	int looks = 0;
+
+	for_each_queued(p, dsq, it) {
+		struct task_ctx *tctx = lookup_task(p);
+		s32 cpu;
+
+		if (++looks > RESCUE_MAX_LOOKS)
+			break;
+		if (!tctx || !tctx->queued_at)
+			continue;
+		if (!is_starving(tctx->queued_at, now) && !tctx->owed &&
+		    tctx->tier == tctx->queued_tier)
+			continue;
+		cpu = rescue_cpu(p);
+		if (cpu < 0)
+			continue;
+		if (tctx->tier == tctx->queued_tier) {
+			tctx->owed = RESCUE_SLICE_NS;
+			count_rescued(tctx->tier);
+		}
+		scx_bpf_dsq_move_set_slice(&it, RESCUE_SLICE_NS);
+		if (scx_bpf_dsq_move(&it, p, rescue_dsq(cpu), 0))
+			expect_rescue(cpu);
+	}
+	return 0;
+}
+
+static __noinline int rescue_all(void)
+{
+	u64 now = scx_bpf_now();
+	int llc, tier, cpu;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++) {
+		if (!queued_in(tier))
+			continue;
+		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+			if (llc >= nr_llcs)
+				break;
+			rescue_from(tier_dsq(tier, llc), now);
+		}
+	}
+	/* The counts drift when a task leaves its rescue queue without running. */
+	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+		struct cpu_ctx *cctx;
+
+		if (cpu >= nr_cpus)
+			break;
+		cctx = try_lookup_cpu(cpu);
+		if (cctx)
+			cctx->rescues = scx_bpf_dsq_nr_queued(rescue_dsq(cpu));
+	}
+	return 0;
+}
+
+/* Serve a starving task here, if one waits and its turn has come. */
+static __always_inline bool serve_rescued(s32 cpu, struct cpu_ctx *cctx, bool higher)
+{
+	u64 now = scx_bpf_now();
+
+	if (!may_rescue(cctx->rescued_at, now, higher))
+		return false;
+	if (!dsq_move_to_local(rescue_dsq(cpu)))
+		return false;
+	cctx->rescued_at = now;
+	__sync_fetch_and_sub(&cctx->rescues, 1);
+	return true;
+}
+
+#endif

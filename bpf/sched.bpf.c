@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A tiered scheduler: a waking critical task waits for no lower tier.
+ *
+ *   wakeup ──► idle CPU: own fence, open CPUs, lent CPUs ──► its local queue
+ *                │ none
+ *                ├─ a CPU runs a lower tier ──► its local queue, preempting
+ *                └─ no ──► queue of (tier, LLC), by the group's virtual time
+ *   dispatch: rescued tasks, then tiers by rank; own LLC before the others.
+ *
+ * Invariants:
+ *   I1  A task waits in a queue of an LLC it may run on.
+ *   I2  Per-CPU kernel threads and migration-disabled tasks are never queued
+ *       behind pods: they go to the head of their own CPU.
+ *   I3  No task waits in a queue while a lower tier runs on a CPU it may use:
+ *       who queues looks for a victim afterwards, who begins to run a lower
+ *       tier looks into the queues afterwards (queued_seq).
+ *   I4  Every queued task runs within WAIT_BOUND_NS (policy.bpf.h).
+ *   I5  If the agent dies, the last plan stays in force until the dead-man
+ *       returns the node to the kernel's scheduler.
+ * Given up: fairness between tiers. CPU limits (cpu.max) are not enforced here.
+ */
+#include "intf.h"
+#include "kernel.bpf.h"
+#include "policy.bpf.h"
+#include "dsq.bpf.h"
+#include "tier.bpf.h"
+#include "cpu.bpf.h"
+#include "task.bpf.h"
+#include "idle.bpf.h"
+#include "stats.bpf.h"
+#include "queue.bpf.h"
+#include "rescue.bpf.h"
+#include "control.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+TEMPER_EXPORT(enum, temper_tier);
+TEMPER_EXPORT(enum, temper_lend);
+TEMPER_EXPORT(enum, temper_limits);
+TEMPER_EXPORT(enum, temper_exit_code);
+
+/*
+ * Place p on an idle CPU or on one it may preempt. Returns the CPU, or -1. An
+ * idle CPU is preempted too: between the claim and the switch it may have
+ * picked up a lower tier (waits of 1 to 8 ms were seen without).
+ */
+static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu,
+				 u64 *enq_flags)
+{
+	struct search s;
+	s32 cpu;
+
+	begin_search(&s, tctx, prev_cpu);
+	cpu = pick_idle(p, &s);
+	if (cpu >= 0) {
+		*enq_flags = s.tier < TEMPER_BACKGROUND ? SCX_ENQ_PREEMPT : 0;
+		return cpu;
+	}
+	cpu = pick_victim(p, &s);
+	if (cpu < 0)
+		return -1;
+	*enq_flags = SCX_ENQ_PREEMPT;
+	count_preemption(s.tier);
+	return cpu;
+}
+
+s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *tctx = lookup_task(p);
+	u64 enq_flags;
+	s32 cpu;
+
+	if (!tctx)
+		return prev_cpu;
+	cpu = place(p, tctx, prev_cpu, &enq_flags);
+	if (cpu < 0)
+		return prev_cpu;
+	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
+	return cpu;
+}
+
+/*
+ * I3: a CPU may have gone idle, or begun to run a lower tier, after place()
+ * looked and before the insertion. The atomic add orders the insertion before
+ * the second look; running does the same the other way round.
+ */
+static __always_inline void look_again(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu)
+{
+	struct search s;
+	s32 cpu;
+
+	__sync_fetch_and_add(&queued_seq, 1);
+	begin_search(&s, tctx, prev_cpu);
+	cpu = pick_idle(p, &s);
+	if (cpu >= 0) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	cpu = pick_victim(p, &s);
+	if (cpu >= 0) {
+		count_preemption(s.tier);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
+{
+	s32 prev_cpu = scx_bpf_task_cpu(p);
+	struct task_ctx *tctx;
+	u64 place_flags;
+	s32 cpu;
+
+	if (is_bound_to_cpu(p)) {
+		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
+		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags | SCX_ENQ_PREEMPT);
+		return;
+	}
+	tctx = lookup_task(p);
+	if (!tctx) {
+		/* Before init_task: cannot be, but must not get lost. */
+		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
+		return;
+	}
+	/*
+	 * select_cpu found nothing for this wakeup, or was not asked: a task
+	 * bound to one CPU, or one that ran and wants to go on.
+	 */
+	if (!(enq_flags & SCX_ENQ_CPU_SELECTED)) {
+		cpu = place(p, tctx, prev_cpu, &place_flags);
+		if (cpu >= 0) {
+			dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags | place_flags);
+			return;
+		}
+	}
+	queue_task(p, tctx, enq_flags);
+	look_again(p, tctx, prev_cpu);
+}
+
+/* A queue's first task that may run on cpu is due; is prev due before it? */
+static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *tctx, u64 dsq, s32 cpu)
+{
+	struct group_ctx *group = task_group(tctx);
+	struct task_struct *p;
+	u64 tag;
+	int looked = 0;
+
+	if (!group)
+		return false;
+	/* Its own next tag, as settle_charge and charge_slice would make it. */
+	tag = group->vtime + vtime_cost(scx_bpf_now() - tctx->started_at, group->weight) -
+	      vtime_cost(tctx->charged, group->weight);
+	for_each_queued(p, dsq, it) {
+		if (may_run_on(p, cpu))
+			return !vtime_before(p->scx.dsq_vtime, tag);
+		/* Bound elsewhere. A long line of those is rare and the error one slice. */
+		if (++looked >= 8)
+			break;
+	}
+	return true;
+}
+
+/* prev goes on for another slice, paid for like the first. */
+static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
+					 struct cpu_ctx *cctx, s32 cpu)
+{
+	struct group_ctx *group = task_group(tctx);
+
+	if (group)
+		__sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
+	tctx->charged += SLICE_NS;
+	prev->scx.slice = SLICE_NS;
+	/* Somebody may have claimed this CPU and then found a better one. */
+	if (cctx->tier > TEMPER_CRITICAL && cctx->tier < TEMPER_TIERS)
+		set_preemptible(cctx->tier, cpu);
+}
+
+/*
+ * This CPU stopped to be critical: its core, or its fence, may now serve those
+ * that were refused. They wait in queues, and nobody else wakes an idle CPU.
+ */
+static __noinline void offer_released(u64 generation, s32 cpu)
+{
+	u32 fence_id = fence_of_cpu(generation, cpu);
+	struct temper_mask *fence;
+	s32 sibling = cpu;
+	int i;
+
+	if (has_smt) {
+		for (i = 0; i < 8; i++) {
+			sibling = next_sibling(sibling);
+			if (sibling == cpu)
+				break;
+			if (scx_bpf_test_and_clear_cpu_idle(sibling))
+				scx_bpf_kick_cpu(sibling, SCX_KICK_IDLE);
+		}
+	}
+	fence = plan_fence(generation, fence_id);
+	if (!fence_id || !fence)
+		return;
+	for_each_num(i, 0, TEMPER_MAX_CPUS) {
+		if (i >= nr_cpus)
+			break;
+		if (i != cpu && mask_has(fence, i) && scx_bpf_test_and_clear_cpu_idle(i))
+			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
+	}
+}
+
+void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	u32 llc = cpu_llc(cpu), prev_tier = TEMPER_NO_TIER;
+	u64 generation = current_generation();
+	struct temper_plan_head *head = plan_head(generation);
+	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	struct task_ctx *tctx = NULL;
+	int tier;
+
+	if (!cctx)
+		return;
+	cctx->queued_seen = *(volatile u64 *)&queued_seq;
+	/* prev may be about to sleep: only a queued one can go on. */
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
+		tctx = lookup_task(prev);
+	if (tctx)
+		prev_tier = tctx->tier;
+	if (cctx->rescues && serve_rescued(cpu, cctx, prev_tier == TEMPER_CRITICAL || queued_in(TEMPER_CRITICAL)))
+		return;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++) {
+		if (tier == TEMPER_SYSTEM && cctx->released) {
+			cctx->released = false;
+			if (queued_in(TEMPER_BACKGROUND) || queued_in(TEMPER_STANDARD))
+				offer_released(generation, cpu);
+		}
+		if (tier > prev_tier)
+			break;
+		if (!queued_in(tier) && tier != prev_tier)
+			continue;
+		if (!may_serve(generation, lend, tier, cpu)) {
+			if (tier == prev_tier)
+				return;
+			continue;
+		}
+		if (tier == prev_tier && prev &&
+		    (!queued_in(tier) || is_due_first(prev, tctx, tier_dsq(tier, llc), cpu)))
+			break;
+		if (consume_tier(tier, llc))
+			return;
+	}
+	if (prev && tctx && prev_tier < TEMPER_TIERS &&
+	    may_serve(generation, lend, prev_tier, cpu))
+		keep_running(prev, tctx, cctx, cpu);
+}
+
+/* A critical task begins on cpu: nothing below it may stay on its core. */
+static __always_inline void clear_core(s32 cpu)
+{
+	s32 sibling = cpu;
+	int i;
+
+	if (!has_smt)
+		return;
+	for (i = 0; i < 8; i++) {
+		sibling = next_sibling(sibling);
+		if (sibling == cpu)
+			return;
+		if (is_preemptible(TEMPER_BACKGROUND, sibling) &&
+		    clear_preemptible(TEMPER_BACKGROUND, sibling))
+			scx_bpf_kick_cpu(sibling, SCX_KICK_PREEMPT);
+	}
+}
+
+/* The pod woke: take back what its policy does not lend while it is busy. */
+static __noinline void reclaim_fence(u64 generation, u32 lend, s32 cpu)
+{
+	u32 id = fence_of_cpu(generation, cpu);
+	struct temper_mask *fence = plan_fence(generation, id);
+	int i, tier;
+
+	if (!id || !fence)
+		return;
+	if (lend == TEMPER_LEND_LANDING && (fence_use(generation, cpu) & 2))
+		return;
+	for_each_num(i, 0, TEMPER_MAX_CPUS) {
+		if (i >= nr_cpus)
+			break;
+		if (i == cpu || !mask_has(fence, i))
+			continue;
+		for (tier = TEMPER_BACKGROUND; tier > TEMPER_CRITICAL; tier--) {
+			if (!is_preemptible(tier, i) || !clear_preemptible(tier, i))
+				continue;
+			scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);
+			if (lend == TEMPER_LEND_LANDING)
+				return;
+		}
+	}
+}
+
+void SCHED_OP(running, struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	struct task_ctx *tctx = lookup_task(p);
+	struct temper_plan_head *head;
+
+	if (!cctx || !tctx)
+		return;
+	if (tctx->queued_at)
+		count_wait(tctx->queued_tier, scx_bpf_now() - tctx->queued_at);
+	left_queue(tctx);
+	tctx->exec_at = p->se.sum_exec_runtime;
+	tctx->started_at = scx_bpf_now();
+	if (tctx->charged && tctx->tier < TEMPER_TIERS &&
+	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
+		vtime_now[tctx->tier] = p->scx.dsq_vtime;
+
+	/* Kernel threads of this CPU stand outside the ranking: nobody preempts them. */
+	cctx->tier = is_bound_to_cpu(p) ? TEMPER_NO_TIER : tctx->tier;
+	if (cctx->tier == TEMPER_CRITICAL) {
+		clear_core(cpu);
+		head = plan_head(tctx->generation);
+		if (tctx->fence && head && head->lend != TEMPER_LEND_PER_CORE)
+			reclaim_fence(tctx->generation, head->lend, cpu);
+		return;
+	}
+	if (cctx->tier >= TEMPER_TIERS)
+		return;
+	set_preemptible(cctx->tier, cpu);
+	/* I3: the atomic or of set_preemptible comes before this read. */
+	if (*(volatile u64 *)&queued_seq != cctx->queued_seen) {
+		cctx->queued_seen = *(volatile u64 *)&queued_seq;
+		if (higher_waits(cctx->tier) && clear_preemptible(cctx->tier, cpu))
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+void SCHED_OP(stopping, struct task_struct *p, bool runnable)
+{
+	/* May run on another CPU than the task's. */
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	struct task_ctx *tctx = try_lookup_task(p);
+	u64 used;
+
+	if (!cctx || !tctx)
+		return;
+	if (cctx->tier == TEMPER_CRITICAL)
+		cctx->released = true;
+	else if (cctx->tier < TEMPER_TIERS && !clear_preemptible(cctx->tier, cpu) && runnable)
+		count_preempted(cctx->tier);
+	cctx->tier = TEMPER_NO_TIER;
+	used = p->se.sum_exec_runtime - tctx->exec_at;
+	settle_charge(tctx, used);
+	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
+}
+
+s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_ctx *tctx;
+
+	tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!tctx)
+		return -12; /* ENOMEM */
+	tctx->tier = TEMPER_SYSTEM;
+	return 0;
+}
+
+/* A child starts in its parent's tier by itself (resolve_group): only the share is new. */
+s32 SCHED_OP_SLEEPABLE(cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	struct group_ctx *group;
+
+	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!group)
+		return -12; /* ENOMEM */
+	group->weight = args->weight;
+	group->tier = TEMPER_NO_TIER;
+	return 0;
+}
+
+/* The css_set's address says so too, but an address may come back. */
+void SCHED_OP(cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+
+	if (tctx)
+		tctx->css_set = 0;
+}
+
+void SCHED_OP(cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
+
+	if (group)
+		group->weight = weight;
+}
+
+/* cpu.idle: the least weight there is. Unsetting it is followed by set_weight. */
+void SCHED_OP(cgroup_set_idle, struct cgroup *cgrp, bool idle)
+{
+	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
+
+	if (group && idle)
+		group->weight = 1;
+}
+
+/*
+ * Hotplug: that these ops exist is what keeps the kernel from ejecting us.
+ * An offline CPU leaves the idle mask and runs nothing, so that no search finds it.
+ */
+void SCHED_OP(cpu_online, s32 cpu)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+
+	if (cctx)
+		cctx->tier = TEMPER_NO_TIER;
+}
+
+void SCHED_OP(cpu_offline, s32 cpu)
+{
+	int tier;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++)
+		clear_preemptible(tier, cpu);
+}
+
+s32 SCHED_OP_SLEEPABLE(init)
+{
+	int llc, cpu, tier;
+	s32 err;
+
+	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+		if (llc >= nr_llcs)
+			break;
+		for (tier = 0; tier < TEMPER_TIERS; tier++) {
+			err = scx_bpf_create_dsq(tier_dsq(tier, llc), -1);
+			if (err)
+				return err;
+		}
+	}
+	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+		struct cpu_ctx *cctx;
+
+		if (cpu >= nr_cpus)
+			break;
+		cctx = try_lookup_cpu(cpu);
+		if (cctx)
+			cctx->tier = TEMPER_NO_TIER;
+		err = scx_bpf_create_dsq(rescue_dsq(cpu), -1);
+		if (err)
+			return err;
+	}
+	return start_rescue_timer();
+}
+
+void SCHED_OP(exit, struct scx_exit_info *info)
+{
+	record_exit(info);
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops temper_ops = {
+	.select_cpu = (void *)temper_select_cpu,
+	.enqueue = (void *)temper_enqueue,
+	.dispatch = (void *)temper_dispatch,
+	.running = (void *)temper_running,
+	.stopping = (void *)temper_stopping,
+	.init_task = (void *)temper_init_task,
+	.cgroup_init = (void *)temper_cgroup_init,
+	.cgroup_move = (void *)temper_cgroup_move,
+	.cgroup_set_weight = (void *)temper_cgroup_set_weight,
+	.cgroup_set_idle = (void *)temper_cgroup_set_idle,
+	.cpu_online = (void *)temper_cpu_online,
+	.cpu_offline = (void *)temper_cpu_offline,
+	.init = (void *)temper_init,
+	.exit = (void *)temper_exit,
+};

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What is remembered of a thread, and of the group it belongs to.
+ */
+#ifndef TEMPER_TASK_BPF_H
+#define TEMPER_TASK_BPF_H
+
+/* One group's share of its tier. */
+struct group_ctx {
+	u64 vtime; /* next start tag, advanced by what its threads were charged */
+	u32 weight; /* cpu.weight */
+	u32 tier; /* whose clock vtime is measured by */
+};
+
+/*
+ * Group shares: cgroup storage -> struct group_ctx.
+ * Created by cgroup_init, weight written by cgroup_set_weight, vtime by any CPU
+ * atomically. Dies with the cgroup.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct group_ctx);
+} group_ctxs SEC(".maps");
+
+struct task_ctx {
+	u64 generation; /* of the plan that tier and fence were read from */
+	u64 css_set; /* where the thread lived then: it moves with its cgroup */
+	u32 tier;
+	u32 fence;
+	u64 queued_at; /* waits in a queue since; 0: it does not */
+	u32 queued_tier; /* of that queue */
+	u64 exec_at; /* sum_exec_runtime when it began to run */
+	u64 started_at;
+	u64 charged; /* ns its group paid in advance */
+	u64 owed; /* ns a rescue still owes it */
+	struct cgroup __kptr *group;
+};
+
+/* Threads: task storage. Created by init_task, dies with the thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} task_ctxs SEC(".maps");
+
+/*
+ * Clock of each tier: the start tag of the latest service. Races between CPUs
+ * lose a step now and then; the next service makes it up.
+ */
+static u64 vtime_now[TEMPER_TIERS] __attribute__((aligned(64)));
+
+static __always_inline struct task_ctx *try_lookup_task(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
+}
+
+static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+/*
+ * BPF programs run with migration disabled: a count of one on the running task
+ * itself is our own.
+ */
+static __always_inline bool is_migration_disabled(const struct task_struct *p)
+{
+	if (p->migration_disabled == 1)
+		return (struct task_struct *)bpf_get_current_task_btf() != p;
+	return p->migration_disabled;
+}
+
+/* May the kernel alone decide where p runs, and should it run at once? */
+static __always_inline bool is_bound_to_cpu(const struct task_struct *p)
+{
+	return is_per_cpu_kthread(p) || is_migration_disabled(p);
+}
+
+static __always_inline struct group_ctx *task_group(struct task_ctx *tctx)
+{
+	struct cgroup *group = tctx->group;
+
+	return group ? bpf_cgrp_storage_get(&group_ctxs, group, NULL, 0) : NULL;
+}
+
+/* A group that changed its tier starts by the new tier's clock. */
+static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
+{
+	if (group->tier == tier || tier >= TEMPER_TIERS)
+		return;
+	group->tier = tier;
+	group->vtime = vtime_now[tier];
+}
+
+/*
+ * Find out anew what p belongs to: the plan changed, or p moved.
+ */
+static __noinline void refresh_task(struct task_struct *p, struct task_ctx *tctx, u64 generation)
+{
+	struct css_set *css_set = p->cgroups;
+	struct membership m;
+	struct cgroup *cgrp, *group;
+	struct group_ctx *share;
+
+	if (!css_set)
+		return;
+	cgrp = css_set->dfl_cgrp;
+	if (!cgrp)
+		return;
+	resolve_group(cgrp, generation, &m);
+	tctx->tier = m.tier;
+	tctx->fence = m.fence;
+	tctx->generation = generation;
+	tctx->css_set = (u64)css_set;
+
+	group = bpf_cgroup_ancestor(cgrp, m.level);
+	if (group) {
+		share = bpf_cgrp_storage_get(&group_ctxs, group, NULL, 0);
+		if (share)
+			rebase_group(share, m.tier);
+	}
+	group = bpf_kptr_xchg(&tctx->group, group);
+	if (group)
+		bpf_cgroup_release(group);
+}
+
+/* The thread's context, true to the plan in force. NULL: not ours yet. */
+static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+	u64 generation;
+
+	if (!tctx)
+		return NULL;
+	generation = current_generation();
+	if (tctx->generation != generation || tctx->css_set != (u64)p->cgroups)
+		refresh_task(p, tctx, generation);
+	return tctx;
+}
+
+/*
+ * The group pays for a slice in advance and the thread gets the tag that its
+ * group's clock showed: a group's threads are spaced along its clock, so it
+ * gets its weight's share whether it has one thread or a hundred.
+ */
+static __always_inline u64 charge_slice(struct task_ctx *tctx, u64 slice_ns)
+{
+	struct group_ctx *group = task_group(tctx);
+	u32 tier = tctx->tier;
+	u64 now, tag, floor;
+	s64 cost;
+
+	if (tier >= TEMPER_TIERS)
+		return 0;
+	now = vtime_now[tier];
+	if (!group)
+		return now;
+	/* Charged before but never ran (moved, or dequeued while it waited): once is enough. */
+	cost = (s64)vtime_cost(slice_ns, group->weight) -
+	       (s64)vtime_cost(tctx->charged, group->weight);
+	tctx->charged = slice_ns;
+	tag = __sync_fetch_and_add(&group->vtime, cost);
+	floor = clamp_vtime(tag, now, slice_ns);
+	if (floor != tag)
+		__sync_fetch_and_add(&group->vtime, floor - tag);
+	return floor;
+}
+
+/* Settle what was paid in advance against what was used. */
+static __always_inline void settle_charge(struct task_ctx *tctx, u64 used)
+{
+	struct group_ctx *group = task_group(tctx);
+	u32 tier = tctx->tier;
+	u64 tag;
+	s64 cost;
+
+	if (!group || tier >= TEMPER_TIERS)
+		return;
+	cost = (s64)vtime_cost(used, group->weight) -
+	       (s64)vtime_cost(tctx->charged, group->weight);
+	tag = __sync_fetch_and_add(&group->vtime, cost);
+	/*
+	 * Served without a tag, on an idle CPU: the service's start moves the
+	 * tier's clock, else a group that ran alone for long would look guilty
+	 * when company comes.
+	 */
+	if (!tctx->charged && vtime_before(vtime_now[tier], tag))
+		vtime_now[tier] = tag;
+	tctx->charged = 0;
+}
+
+#endif
