@@ -27,7 +27,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct temper_exit);
+	__type(value, struct temper_exit_info);
 } exits SEC(".maps");
 
 static __always_inline struct control *lookup_control(void)
@@ -77,7 +77,7 @@ static __always_inline s32 start_rescue_timer(void)
 static __always_inline void record_exit(struct scx_exit_info *info)
 {
 	u32 key = 0;
-	struct temper_exit *exit = bpf_map_lookup_elem(&exits, &key);
+	struct temper_exit_info *exit = bpf_map_lookup_elem(&exits, &key);
 	struct control *control = lookup_control();
 
 	if (control)

@@ -102,7 +102,7 @@ struct temper_apply_args {
 	__u64 generation; /* of the plan to put in force: the one in force + 1 */
 };
 
-struct temper_exit {
+struct temper_exit_info {
 	__u64 kind; /* enum scx_exit_kind */
 	__s64 code;
 	__u64 at_ns;
