@@ -111,6 +111,13 @@ func (l Ledger) BackgroundCPUs() float64 { return ratio(l.Background, l.Length) 
 // CriticalCPUs is the same for the critical pod.
 func (l Ledger) CriticalCPUs() float64 { return ratio(l.Critical, l.Length) }
 
+// Harvest is background's share of the time that critical and system work left
+// on the pods' CPUs, in [0,1].
+func (l Ledger) Harvest() float64 {
+	left := l.Length*time.Duration(l.PodCPUs) - l.Critical - l.System
+	return ratio(l.Background, left)
+}
+
 // Error is how far the parts are from the whole, as a share of it.
 func (l Ledger) Error() float64 {
 	parts := l.Critical + l.Background + l.Instrument + l.System + l.Idle + l.IdleOverhead

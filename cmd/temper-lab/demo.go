@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temper-sched/temper/clock"
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/report"
+	"github.com/temper-sched/temper/internal/bench/run"
+	"github.com/temper-sched/temper/internal/guest"
+)
+
+// demo is the demo command's flags.
+type demo struct {
+	out, temper, topology, kernel, commit string
+	arms                                  []string
+	densities                             []int
+	window                                time.Duration
+	rate                                  float64
+	seed                                  uint64
+	jobs                                  int
+}
+
+func newDemo() *cobra.Command {
+	d := demo{}
+	ladder := bench.MemcachedLadder()
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show real memcached beside 0 to 16 spinners, under EEVDF and under Temper",
+		Long: `Demo boots one guest per arm from the same kernel, in virtual time. In each, real
+memcached runs as a critical pod under an open-loop client, and background pods
+that only spin are added step by step. One line per step and arm is printed as
+it comes, then the tables; records and a self-contained page go to --out.
+
+Arms:
+` + armsHelp() + `
+Everything a guest needs (QEMU, kernel, memcached) is fetched from Debian once
+and kept below the user's cache directory.
+
+` + exitCodes,
+		Example: `  temper-lab demo
+  temper-lab demo --arms eevdf,temper --densities 0,4 --window 500ms
+  temper-lab demo --seed 7 --out out/seed7`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&d.out, "out", "", "`directory` for records and page (default out/demo-<time>)")
+	f.StringSliceVar(&d.arms, "arms", armNames(), "arms to run, in this order")
+	f.IntSliceVar(&d.densities, "densities", ladder.Densities, "steps of the ladder, in spinners")
+	f.DurationVar(&d.window, "window", ladder.Load.Window, "measured virtual time per step")
+	f.Float64Var(&d.rate, "rate", ladder.Load.Rate, "requests a second")
+	f.Uint64Var(&d.seed, "seed", 1, "seed of the arrivals and of the guest")
+	f.IntVar(&d.jobs, "jobs", 2, "guests at once; changes no figure, time is virtual")
+	f.StringVar(&d.topology, "topology", guest.DefaultTopology, "sockets, cores and threads of the guests; the last CPU is the client's")
+	f.StringVar(&d.kernel, "kernel", guest.DefaultKernel, "kernel of the guests")
+	f.StringVar(&d.temper, "temper", "", "static temper `binary` for the temper arm (default: beside this program)")
+	f.StringVar(&d.commit, "commit", "", "commit to name in the records (default: asks git)")
+	return cmd
+}
+
+func armNames() []string {
+	var names []string
+	for _, a := range bench.Arms() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+func armsHelp() string {
+	var b strings.Builder
+	for _, a := range bench.Arms() {
+		fmt.Fprintf(&b, "  %-12s %s\n", a.Name, a.Title)
+	}
+	return b.String()
+}
+
+func (d *demo) run(cmd *cobra.Command) error {
+	campaign, err := d.campaign()
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	p := &printer{out: out, err: cmd.ErrOrStderr(), begin: time.Now()}
+	campaign.Progress = p.update
+	campaign.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	_, runErr := campaign.Run(cmd.Context())
+	fmt.Fprintf(out, "\n%d windows in %v of real time\n\n", p.lines, time.Since(p.begin).Round(time.Second))
+	if p.lines == 0 {
+		return runErr
+	}
+	return errors.Join(runErr, writeReport(out, campaign.Dir))
+}
+
+// campaign checks the flags.
+func (d *demo) campaign() (*run.Campaign, error) {
+	arms, err := bench.ParseArms(d.arms)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	scenario := bench.MemcachedLadder()
+	scenario.Densities, scenario.Load.Window, scenario.Load.Rate = d.densities, d.window, d.rate
+	if err := scenario.Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	if d.temper == "" {
+		d.temper = filepath.Join(filepath.Dir(self), "temper")
+	}
+	for _, a := range arms {
+		if a.Ops == "" {
+			continue
+		}
+		if err := static(d.temper); err != nil {
+			return nil, err
+		}
+	}
+	if err := static(self); err != nil {
+		return nil, err
+	}
+	if d.out == "" {
+		d.out = filepath.Join("out", "demo-"+time.Now().Format("20060102-150405"))
+	}
+	if d.commit == "" {
+		d.commit = gitCommit()
+	}
+	return &run.Campaign{
+		Scenario: scenario, Arms: arms, Seed: d.seed, Kernel: d.kernel, Topology: d.topology, Clock: clock.Plugin,
+		Lab: self, Temper: d.temper, Dir: d.out, Jobs: d.jobs, Commit: d.commit,
+	}, nil
+}
+
+// static refuses a program that needs shared libraries: the guest has none of
+// this host's.
+func static(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("open program for the guest: %w; build it with make build", err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s needs shared libraries and cannot run in a guest: build it with CGO_ENABLED=0", path)
+		}
+	}
+	return nil
+}
+
+// gitCommit is the checkout's commit, with a + when files were changed.
+func gitCommit() string {
+	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	commit := strings.TrimSpace(string(head))
+	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
+		commit += "+"
+	}
+	return commit
+}
+
+// printer shows a campaign as it goes: lines of figures on out, all else on err.
+type printer struct {
+	out, err io.Writer
+	begin    time.Time
+	lines    int
+}
+
+func (p *printer) update(u run.Update) {
+	if u.Record == nil {
+		fmt.Fprintf(p.err, "%5.0fs  %s: %s\n", time.Since(p.begin).Seconds(), u.Arm, u.Text)
+		return
+	}
+	if p.lines == 0 {
+		fmt.Fprintln(p.out, report.Columns)
+	}
+	p.lines++
+	fmt.Fprintln(p.out, report.Line(u.Record))
+}

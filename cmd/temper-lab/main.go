@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Temper-lab measures: it boots guests with a real kernel and real servers, runs
+// a scenario in each under another scheduler, keeps a record of every window
+// and makes the report from the records.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes; the root command's help lists them.
+const (
+	exitOK = iota
+	exitError
+	exitUsage
+	exitVoid
+)
+
+const exitCodes = `Exit codes:
+  0  done, every window valid
+  1  something failed; the message says what
+  2  the command line was not understood
+  3  done, but windows are void; the report says which and why`
+
+// errVoid is a campaign that ran to its end with void windows in it.
+var errVoid = errors.New("some windows are void and enter no figure")
+
+// usageError is a command line that was not understood.
+type usageError struct{ error }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal kills
+	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit code.
+func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "temper-lab: %s\n", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintln(stderr, "try: temper-lab --help")
+		return exitUsage
+	}
+	if errors.Is(err, errVoid) {
+		return exitVoid
+	}
+	return exitError
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "temper-lab",
+		Short: "Measure schedulers on guests with a real kernel and real servers",
+		Long: `Temper-lab boots guests with a real kernel and real servers, runs a scenario in
+each under another scheduler, keeps a record of every window and makes the
+report from the records.
+
+` + exitCodes,
+		SilenceErrors: true, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q", args[0])}
+			}
+			return cmd.Help()
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newDemo(), newReport(), newNode())
+	return root
+}
+
+// exactly is cobra.ExactArgs with our exit code.
+func exactly(n int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := cobra.ExactArgs(n)(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
