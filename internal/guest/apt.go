@@ -283,4 +283,3 @@ func (a *archive) newest(name string, from ...string) (*pkg, error) {
 	}
 	return nil, fmt.Errorf("find package %s: not in %s", name, strings.Join(from, ", "))
 }
-

@@ -36,7 +36,8 @@ type Cmd struct {
 	// Log tells of first-time downloads; nil is silent.
 	Log *slog.Logger
 
-	prov Provenance
+	prov  Provenance
+	accel string // set by the probe of the accelerator
 }
 
 // Command returns a Cmd that runs path with args on m.

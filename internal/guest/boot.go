@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// boot is one run of a machine: everything resolved, nothing running.
+type boot struct {
+	machine  Machine
+	topology Topology
+	kernel   kernel
+	qemu     string
+	dir      string
+
+	accel, clock, clockNote string
+	plugin                  string
+}
+
+func (b *boot) initrd() string     { return filepath.Join(b.dir, "initrd") }
+func (b *boot) port() string       { return filepath.Join(b.dir, "port") }
+func (b *boot) consoleLog() string { return filepath.Join(b.dir, "console") }
+
+// Accelerators, as QEMU names them.
+const (
+	accelKVM = "kvm"
+	accelTCG = "tcg"
+)
+
+// choose decides what executes the guest and which clock it sees.
+func (b *boot) choose(ctx context.Context, c *Cmd, version string) error {
+	b.accel, b.clock = accelTCG, ClockHost
+	if b.machine.Mode == Functional {
+		if c.accel != "" {
+			b.accel = c.accel
+		} else if kvmWorks(ctx, c.Log) {
+			b.accel = accelKVM
+		}
+		return nil
+	}
+	b.clock = ClockICount
+	if b.machine.Clock == nil {
+		b.clockNote = "no clock plugin was asked for"
+		return nil
+	}
+	plugin, err := b.machine.Clock(ctx, b.qemu, version)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		b.clockNote = err.Error()
+		c.Log.Warn("using one clock for all vCPUs", "err", err)
+		return nil
+	}
+	b.clock, b.plugin = ClockPerVCPU, plugin
+	return nil
+}
+
+// args is QEMU's command line.
+func (b *boot) args() []string {
+	a := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", b.kernel.path, "-initrd", b.initrd(), "-append", b.commandLine(),
+		"-chardev", "file,id=console,path=" + b.consoleLog(), "-serial", "chardev:console",
+		// Without ioeventfd a guest's write is carried out at once by the vCPU
+		// that made it, which keeps deterministic runs identical.
+		"-device", "virtio-serial-pci,ioeventfd=off",
+		"-chardev", "file,id=port,path=" + b.port(), "-device", "virtserialport,chardev=port,name=temper",
+	}
+	a = append(a, b.topology.args(b.machine.MemoryMB)...)
+	switch {
+	case b.accel == accelKVM:
+		return append(a, "-accel", "kvm", "-cpu", "host")
+	case b.machine.Mode == Functional:
+		return append(a, "-accel", "tcg,thread=multi", "-cpu", "max,-monitor")
+	}
+	a = append(a, "-accel", "tcg,thread=single", "-cpu", "max,-monitor",
+		"-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm", "-seed", strconv.Itoa(b.machine.Seed),
+		// A timer of 20 µs of virtual time bounds how long one vCPU runs before
+		// the next, and so how late an interrupt from another one comes.
+		"-netdev", "hubport,id=q0,hubid=9", "-object", "filter-buffer,id=fb0,netdev=q0,interval=20")
+	if b.plugin != "" {
+		a = append(a, "-plugin", b.plugin)
+	}
+	return a
+}
+
+// commandLine is the kernel's.
+func (b *boot) commandLine() string {
+	words := []string{"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic", "rdinit=/init"}
+	if b.machine.Mode == Functional {
+		if b.accel == accelTCG {
+			// On a loaded host the timer's self test at boot fails now and then.
+			words = append(words, "no_timer_check")
+		}
+	} else {
+		// khugepaged and random layouts make one run unlike the next.
+		words = append(words, "nokaslr", "norandmaps", "mitigations=off", "transparent_hugepage=never")
+		if b.plugin != "" {
+			words = append(words, "tsc=reliable")
+		}
+	}
+	return strings.Join(append(words, b.machine.Append...), " ")
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/temper-sched/temper/internal/guest/wire"
+)
+
+// Run boots the machine, runs the command on it and waits for its end. It
+// returns nil if the command succeeded, otherwise an error that wraps
+// *ExitError, *StartError, *PanicError, *TimeoutError or *LostError if the
+// machine was started at all.
+func (c *Cmd) Run(ctx context.Context) error {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	b, err := c.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	return b.run(ctx, c)
+}
+
+// prepare resolves every part and writes what this one run needs.
+func (c *Cmd) prepare(ctx context.Context) (*boot, error) {
+	m := c.Machine.withDefaults()
+	topo, err := ParseTopology(m.Topology)
+	if err != nil {
+		return nil, err
+	}
+	k, err := resolveKernel(ctx, m.Kernel, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	qemu, version, err := resolveQEMU(ctx, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	init, err := resolveInit(ctx, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	root, err := resolveRoot(ctx, m.Packages, init, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "temper-guest-")
+	if err != nil {
+		return nil, fmt.Errorf("create run directory: %w", err)
+	}
+	b := &boot{machine: m, topology: topo, kernel: k, dir: dir, qemu: qemu}
+	c.prov = Provenance{
+		QEMUVersion: version, KernelRelease: k.Release, KernelPackage: k.Package, KernelVersion: k.Version,
+		Packages: root.Packages,
+	}
+	if err := b.choose(ctx, c, version); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	if err := b.writeInitrd(c, root); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	c.prov.Accel, c.prov.Clock, c.prov.ClockNote = b.accel, b.clock, b.clockNote
+	c.prov.QEMUArgs, c.prov.CommandLine = b.args(), b.commandLine()
+	return b, nil
+}
+
+// writeInitrd writes the root file system followed by what is this run's own.
+// The kernel unpacks one archive after the other.
+func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
+	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "TERM=dumb", "OUT=" + wire.OutDir,
+	}, c.Env...)}
+	if len(job.Args) == 0 {
+		job.Args = []string{c.Path}
+	}
+	t := tree{}
+	jobJSON, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("encode job: %w", err)
+	}
+	t.file(wire.JobPath, jobJSON, 0o644)
+	if c.Stdin != nil {
+		in, err := io.ReadAll(c.Stdin)
+		if err != nil {
+			return fmt.Errorf("read standard input: %w", err)
+		}
+		t.file(wire.StdinPath, in, 0o644)
+	}
+	if c.Dir != "" {
+		t.dir(c.Dir, 0o755)
+	}
+	for to, from := range b.machine.Files {
+		if err := t.copyFrom(to, from); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(b.initrd())
+	if err != nil {
+		return fmt.Errorf("write initrd: %w", err)
+	}
+	defer f.Close()
+	base, err := os.Open(root.path)
+	if err != nil {
+		return fmt.Errorf("open root file system: %w", err)
+	}
+	defer base.Close()
+	if _, err := io.Copy(f, base); err != nil {
+		return fmt.Errorf("write initrd: %w", err)
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := errors.Join(t.write(w), w.Flush()); err != nil {
+		return fmt.Errorf("write initrd: %w", err)
+	}
+	return nil
+}
+
+// run starts QEMU and follows it to its end.
+func (b *boot) run(ctx context.Context, c *Cmd) error {
+	started := time.Now()
+	// Both files exist before QEMU opens them, so that they can be followed.
+	port, err := os.Create(b.port())
+	if err != nil {
+		return fmt.Errorf("create port file: %w", err)
+	}
+	defer port.Close()
+	var said bytes.Buffer
+	cmd := exec.Command(b.qemu, b.args()...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	exited := make(chan error, 1)
+	up := make(chan error, 1)
+	go func() {
+		// The death signal follows the thread that started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		up <- err
+		if err == nil {
+			exited <- cmd.Wait()
+		}
+	}()
+	if err := <-up; err != nil {
+		return fmt.Errorf("start qemu: %w", err)
+	}
+	s := &session{cmd: c, tail: &tailReader{f: port, poll: followPoll, stop: make(chan struct{})}}
+	followed := make(chan error, 1)
+	go func() { followed <- s.follow() }()
+	var cause error
+	ended := false
+	select {
+	case err = <-followed:
+		ended = true
+	case <-exited:
+		exited <- nil
+	case <-ctx.Done():
+		cause = context.Cause(ctx)
+	}
+	stopProcess(cmd.Process, exited)
+	if !ended {
+		close(s.tail.stop)
+		err = <-followed
+	}
+	console := b.console(c.Console)
+	return b.verdict(c, s, outcome{err, cause, time.Since(started), console, strings.TrimSpace(said.String())})
+}
+
+// outcome is how a machine ended.
+type outcome struct {
+	stream   error // of reading the port
+	cause    error // of the context
+	ran      time.Duration
+	console  string
+	emulator string
+}
+
+// verdict turns what is known into Run's error.
+func (b *boot) verdict(c *Cmd, s *session, o outcome) error {
+	tail := lastLines(o.console, consoleLines)
+	if s.result == nil {
+		switch {
+		case strings.Contains(o.console, "Kernel panic - not syncing"):
+			return &PanicError{Console: panicTail(o.console)}
+		case o.cause != nil:
+			return &TimeoutError{After: o.ran, Console: tail, Cause: o.cause}
+		case o.stream != nil && !errors.Is(o.stream, io.EOF) && !errors.Is(o.stream, io.ErrUnexpectedEOF):
+			return o.stream
+		}
+		return &LostError{Emulator: o.emulator, Console: tail}
+	}
+	r := s.result
+	if r.Release != "" && r.Release != c.prov.KernelRelease {
+		return fmt.Errorf("check guest kernel: it says %s, want %s", r.Release, c.prov.KernelRelease)
+	}
+	c.prov.Boot = time.Duration(r.StartedNs)
+	c.prov.Command = time.Duration(r.EndedNs - r.StartedNs)
+	switch {
+	case r.StartError != "":
+		return &StartError{Reason: r.StartError}
+	case r.Code != 0:
+		return &ExitError{Code: r.Code, Signal: r.Signal}
+	}
+	return s.outErr
+}
+
+// grace is how long QEMU may take to end when asked to.
+const grace = 5 * time.Second
+
+// stopProcess ends QEMU: the guest has said all it had to, or is given up.
+func stopProcess(p *os.Process, exited <-chan error) {
+	_ = p.Signal(syscall.SIGTERM)
+	select {
+	case <-exited:
+		return
+	case <-time.After(grace):
+	}
+	_ = p.Kill()
+	<-exited
+}
+
+// consoleLines is how much of the console an error shows.
+const consoleLines = 40
+
+// console returns what the kernel printed.
+func (b *boot) console(w io.Writer) string {
+	text, err := os.ReadFile(b.consoleLog())
+	if err != nil {
+		return ""
+	}
+	text = bytes.ReplaceAll(text, []byte("\r"), nil)
+	if w != nil {
+		_, _ = w.Write(text)
+	}
+	return string(text)
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// panicTail begins with the report that led to the panic, where there is one.
+func panicTail(s string) string {
+	for _, mark := range []string{"------------[ cut here", "BUG: ", "Oops", "panic: ", "Kernel panic"} {
+		if i := strings.Index(s, mark); i >= 0 {
+			lines := strings.SplitN(s[i:], "\n", 2*consoleLines+1)
+			return strings.Join(lines[:min(len(lines), 2*consoleLines)], "\n")
+		}
+	}
+	return lastLines(s, consoleLines)
+}
