@@ -94,8 +94,9 @@ func (b *boot) commandLine() string {
 	words := []string{"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic", "rdinit=/init"}
 	if b.machine.Mode == Functional {
 		if b.accel == accelTCG {
-			// On a loaded host the timer's self test at boot fails now and then.
-			words = append(words, "no_timer_check")
+			// On a loaded host the self tests of timer and TSC fail now and then,
+			// the latter leaving a clock that takes microseconds to read.
+			words = append(words, "no_timer_check", "tsc=reliable")
 		}
 	} else {
 		// khugepaged and random layouts make one run unlike the next.
