@@ -8,12 +8,33 @@ SHELL := bash
 .DEFAULT_GOAL := help
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 APT := $(SUDO) DEBIAN_FRONTEND=noninteractive apt-get -qq
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/temper
+AS_ROOT := $(if $(SUDO),-exec '$(SUDO) -E')
 LINT := go tool -modfile=tools/lint.mod golangci-lint
 GO_FILES = $(shell git ls-files '*.go')
 C_FILES = $(shell git ls-files '*.c' '*.h')
 
+# Packages whose tests need a kernel with sched_ext, and what else a guest of theirs has.
+GUEST_PKG := ./internal/sched ./cmd/temper ./internal/bench/load
+GUEST_DEB := memcached,stress-ng
+HOST_PKG = $(filter-out $(GUEST_PKG:./%=$(MODULE)/%),$(shell go list ./...))
+MODULE := github.com/temper-sched/temper
+
+# What `make guest` runs, and where.
+PKG ?= $(GUEST_PKG)
+RUN ?= .
+KERNEL ?= 7.2
+TOPOLOGY ?= 1s4c1t
+IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -packages $(GUEST_DEB) -timeout 25m
+
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
+
+demo: need-gcc ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes out/demo.html
+	go run ./cmd/temper-lab demo
+
+test: need-gcc vet guest kernels ## everything, guests included: what a fresh machine can verify
+	CGO_ENABLED=1 REQUIRE_ALL=1 go test -race $(AS_ROOT) $(HOST_PKG)
 
 check: fmt vet lint unit ## what to run before a commit: format, vet, lint, unit tests
 
@@ -31,8 +52,19 @@ vet: ## go vet
 lint: ## golangci-lint; the first build of the linter takes minutes
 	$(LINT) run ./...
 
-unit: need-gcc ## unit tests, BPF decisions and the repository's own rules, on this machine
-	CGO_ENABLED=1 go test -race $(if $(SUDO),-exec '$(SUDO) -E') ./...
+unit: need-gcc ## unit tests, BPF decisions and the repository's rules on this machine
+	CGO_ENABLED=1 go test -race $(AS_ROOT) ./...
+
+guest: inguest ## tests in a guest; PKG=./internal/sched RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t
+	REQUIRE_ALL=1 CGO_ENABLED=0 go test -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(SHORT) $(PKG)
+
+kernels: inguest ## the functional tests on older kernels, and kernels that must be refused
+	$(MAKE) guest KERNEL=6.18 SHORT=-short PKG='./internal/sched ./cmd/temper'
+	TEMPER_EXPECT=NoSchedExt $(MAKE) guest KERNEL=6.12 RUN=TestRefusedKernel PKG=./cmd/temper
+	TEMPER_EXPECT=KfuncBTFMalformed $(MAKE) guest KERNEL=7.2-badbtf RUN=TestRefusedKernel PKG=./cmd/temper
+
+inguest:
+	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
 
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...
@@ -40,8 +72,10 @@ generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all 
 generate-diff: generate ## fails if a committed generated file is not what its source gives
 	git diff --exit-code --stat
 
+ci: check generate-diff test ## all of it
+
 # need-X installs the Debian package X, quietly and only when it is missing.
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help check fmt format vet lint unit generate generate-diff
+.PHONY: help demo test check fmt format vet lint unit guest kernels inguest generate generate-diff ci

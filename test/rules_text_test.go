@@ -68,8 +68,9 @@ func leftovers(tr tree) []string {
 	}, "is a leftover: do it, or write an issue")
 }
 
-// machinePath knows the start of a path; /root/ops is a file of sched_ext's.
-var machinePath = regexp.MustCompile(`(^|[\s"'` + "`" + `=(:])/((work|home)/\w|root/(\.|[a-np-z]))`)
+// machinePath knows the start of a path. /root/ops is a file of sched_ext's and
+// /home/temper is in guests.
+var machinePath = regexp.MustCompile(`(^|[\s"'` + "`" + `=(:])/(work/\w|home/([^t]|t[^e])|root/(\.|[a-np-z]))`)
 
 func machinePaths(tr tree) []string {
 	text := func(name string) bool {
