@@ -30,10 +30,10 @@ IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -package
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
-demo: need-gcc ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes out/demo.html
+demo: need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes out/demo.html
 	go run ./cmd/temper-lab demo
 
-test: need-gcc vet guest kernels ## everything, guests included: what a fresh machine can verify
+test: need-gcc need-libc6-dev vet guest kernels ## everything, guests included: what a fresh machine can verify
 	CGO_ENABLED=1 REQUIRE_ALL=1 go test -race $(AS_ROOT) $(HOST_PKG)
 
 check: fmt vet lint unit ## what to run before a commit: format, vet, lint, unit tests
@@ -52,7 +52,7 @@ vet: ## go vet
 lint: ## golangci-lint; the first build of the linter takes minutes
 	$(LINT) run ./...
 
-unit: need-gcc ## unit tests, BPF decisions and the repository's rules on this machine
+unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's rules on this machine
 	CGO_ENABLED=1 go test -race $(AS_ROOT) ./...
 
 guest: inguest ## tests in a guest; PKG=./internal/sched RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t
