@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
@@ -141,6 +142,7 @@ func parse(args []string) (options, error) {
 // host is taken along; any other name is one of the guest's own.
 func (o options) command() (*guest.Cmd, error) {
 	m := o.machine
+	m.Clock = clock.Plugin
 	m.Files = map[string]string{}
 	for _, c := range o.copies {
 		from, to, ok := strings.Cut(c, ":")
