@@ -103,4 +103,9 @@ var rules = []rule{
 		map[string]tree{"docs/operate.md: ": {"internal/sched/api.go": "const (\n\tNoBTF Reason = \"NoBTF\"\n)\n", "docs/operate.md": "x\n"}},
 		tree{"internal/sched/api.go": "const (\n\tNoBTF Reason = \"NoBTF\"\n)\n", "docs/operate.md": "`NoBTF`\n"},
 	},
+	{
+		"every exit code is explained", exitCodes,
+		map[string]tree{"docs/operate.md: ": {"cmd/temper/exit.go": "\texitOK:    \"done\",\n\texitError: \"broken\",\n", "docs/operate.md": "| 0 | done |\n"}},
+		tree{"cmd/temper/exit.go": "\texitOK:    \"done\",\n", "docs/operate.md": "| 0 | done |\n"},
+	},
 }

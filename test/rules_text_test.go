@@ -228,3 +228,16 @@ func reasons(tr tree) []string {
 	}
 	return out
 }
+
+var exitMeaning = regexp.MustCompile(`(?m)^\s+exit\w+:\s+"(.+)",$`)
+
+// exitCodes: the guide has the command's own words.
+func exitCodes(tr tree) []string {
+	var out []string
+	for code, m := range exitMeaning.FindAllStringSubmatch(tr["cmd/temper/exit.go"], -1) {
+		if row := fmt.Sprintf("| %d | %s |", code, m[1]); !strings.Contains(tr["docs/operate.md"], row) {
+			out = append(out, "docs/operate.md: lacks the row "+row)
+		}
+	}
+	return out
+}
