@@ -66,8 +66,8 @@ func (d *decoder) document(data []byte) *yaml.Node {
 		d.add(0, "%d bytes: a plan file has at most %d", len(data), MaxSize)
 		return nil
 	}
-	if at := bytes.IndexByte(data, 0); at >= 0 {
-		d.add(1+bytes.Count(data[:at], []byte("\n")), "NUL byte: this is not a text file")
+	if before, _, found := bytes.Cut(data, []byte{0}); found {
+		d.add(1+bytes.Count(before, []byte("\n")), "NUL byte: this is not a text file")
 		return nil
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/fstest"
 
@@ -33,7 +34,7 @@ func (m machine) tree() fstest.MapFS {
 		online = append(online, cpus...)
 		for _, id := range cpus {
 			write(FormatList(cpus), "cpu/cpu%d/topology/thread_siblings_list", id)
-			write(fmt.Sprint(core%4), "cpu/cpu%d/topology/core_id", id) // repeats, as between packages
+			write(strconv.Itoa(core%4), "cpu/cpu%d/topology/core_id", id) // repeats, as between packages
 			write("0", "cpu/cpu%d/topology/physical_package_id", id)
 		}
 	}
@@ -47,7 +48,7 @@ func (m machine) tree() fstest.MapFS {
 	for _, cpus := range m.llcs {
 		for _, id := range cpus {
 			write("1", "cpu/cpu%d/cache/index0/level", id)
-			write(fmt.Sprint(id), "cpu/cpu%d/cache/index0/shared_cpu_list", id)
+			write(strconv.Itoa(id), "cpu/cpu%d/cache/index0/shared_cpu_list", id)
 			write(level, "cpu/cpu%d/cache/index3/level", id)
 			write(FormatList(cpus), "cpu/cpu%d/cache/index3/shared_cpu_list", id)
 		}
