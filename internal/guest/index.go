@@ -16,7 +16,8 @@ import (
 type pkg struct {
 	name, version, suite, filename string
 	size                           int64
-	depends                        []string // "a | b" alternatives, versions dropped
+	depends                        []string // "a|b" alternatives, versions dropped
+	parts                          []string // those of exactly this version: the rest of a split package
 }
 
 // debName is the name under which the package's file is kept.
@@ -69,7 +70,8 @@ func (x index) read(r *bufio.Reader, suite string) error {
 		case key == "Size":
 			p.size, _ = strconv.ParseInt(value, 10, 64)
 		case key == "Depends" || key == "Pre-Depends":
-			p.depends = append(p.depends, parseDepends(value)...)
+			depends, parts := parseDepends(value)
+			p.depends, p.parts = append(p.depends, depends...), append(p.parts, parts...)
 		}
 		if errors.Is(err, io.EOF) {
 			if p.name != "" {
@@ -84,9 +86,9 @@ func (x index) read(r *bufio.Reader, suite string) error {
 }
 
 // parseDepends drops versions and architectures: within one suite the only
-// version there is is the right one.
-func parseDepends(s string) []string {
-	var out []string
+// version there is is the right one. A dependency on one exact version is also
+// returned as a part.
+func parseDepends(s string) (depends, parts []string) {
 	for clause := range strings.SplitSeq(s, ",") {
 		var names []string
 		for alt := range strings.SplitSeq(clause, "|") {
@@ -97,10 +99,13 @@ func parseDepends(s string) []string {
 			}
 		}
 		if len(names) > 0 {
-			out = append(out, strings.Join(names, "|"))
+			depends = append(depends, strings.Join(names, "|"))
+		}
+		if len(names) == 1 && strings.Contains(clause, "(= ") {
+			parts = append(parts, names[0])
 		}
 	}
-	return out
+	return depends, parts
 }
 
 // compareVersions orders Debian versions: epoch, upstream, revision.

@@ -13,7 +13,7 @@ import (
 
 // kvmProbeTime is how long a trivial guest may take with KVM. Where it really
 // works it takes a second.
-const kvmProbeTime = 30 * time.Second
+const kvmProbeTime = 20 * time.Second
 
 // kvmWorks tells whether a guest boots with KVM on this host. The device file
 // alone proves nothing, so it boots one and remembers the answer until the

@@ -22,12 +22,13 @@ import (
 // cgo come from.
 const rootSuite = "trixie"
 
-// basePackages are in every root file system: a shell with the usual tools,
-// and the C library for commands that are linked to it.
-var basePackages = []string{"busybox-static", "libc6"}
+// basePackages are in every root file system: a shell, the usual tools, and
+// the C library for commands that are linked to it. The shell is not busybox's,
+// which would run its own applets where a package has the real thing.
+var basePackages = []string{"busybox-static", "dash", "libc6"}
 
 // rootRecipe changes when the same packages should give another root.
-const rootRecipe = "1"
+const rootRecipe = "2"
 
 // dropped are directories of packages that no command needs to run.
 var dropped = []string{
@@ -66,13 +67,9 @@ func resolveRoot(ctx context.Context, packages []string, init string, log *slog.
 // need.
 func buildRoot(ctx context.Context, a *archive, packages []string, init, archivePath string) (rootfs, error) {
 	r := rootfs{Packages: map[string]string{}}
-	var wanted []*pkg
-	for _, name := range append(slices.Clone(basePackages), packages...) {
-		p, err := a.newest(name, rootSuite)
-		if err != nil {
-			return r, err
-		}
-		wanted = append(wanted, p)
+	wanted, err := a.whole(append(slices.Clone(basePackages), packages...))
+	if err != nil {
+		return r, err
 	}
 	libs, err := a.libraries(wanted, []string{rootSuite})
 	if err != nil {
@@ -105,6 +102,23 @@ func buildRoot(ctx context.Context, a *archive, packages []string, init, archive
 		return r, err
 	}
 	return r, writeArchive(archivePath, own)
+}
+
+// whole returns the named packages and the parts that they are split into.
+func (a *archive) whole(names []string) ([]*pkg, error) {
+	var out []*pkg
+	for len(names) > 0 {
+		p, err := a.newest(names[0], rootSuite)
+		if err != nil {
+			return nil, err
+		}
+		names = names[1:]
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+			names = append(slices.Clone(p.parts), names...)
+		}
+	}
+	return out, nil
 }
 
 // unpack fetches packages and returns their files.
