@@ -64,7 +64,7 @@ func good() *Record {
 		Schema: Schema, Scenario: s, Arm: Arms()[2], Seed: 1,
 		Window: Window{
 			Density: 4, IdleBefore: .995,
-			Client: Client{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag, Elapsed: time.Second},
+			Client: Client{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
 			Ledger: Ledger{Length: time.Second, CPUs: 4, PodCPUs: 3, Critical: 400 * time.Millisecond, Background: 2500 * time.Millisecond, Instrument: time.Second, System: 60 * time.Millisecond, Idle: 40 * time.Millisecond},
 			Sched:  []SchedSample{{State: "enabled", Ops: "temper", EnableSeq: 1}, {At: time.Second, State: "enabled", Ops: "temper", EnableSeq: 1}},
 		},

@@ -78,7 +78,7 @@ func judgeClient(l Load, c Client) []string {
 	if lag := c.Lag.Quantile(.99); lag > lagBound {
 		reasons = append(reasons, fmt.Sprintf("client was the bottleneck: it sent %v late at p99, bound %v", lag, lagBound))
 	}
-	if r := ratio(c.RunDelay, c.Elapsed); r > runDelayRatio {
+	if r := ratio(c.RunDelay, l.Window); r > runDelayRatio {
 		reasons = append(reasons, fmt.Sprintf("client waited %.2f %% of the window for its CPU", 100*r))
 	}
 	if math.Abs(c.Offered/l.Rate-1) > offeredTolerance {

@@ -80,29 +80,25 @@ type Client struct {
 	Latency  *Hist   `json:"latency"`      // answer minus intended send time
 	// Lag is actual minus intended send time: what the client itself added.
 	Lag *Hist `json:"lag"`
-	// RunDelay is how long the client was runnable and not running.
+	// RunDelay is how long the client was runnable and not running in the window.
 	RunDelay time.Duration `json:"run_delay_ns"`
-	// Elapsed is the time the client's counters cover.
-	Elapsed  time.Duration `json:"elapsed_ns"`
-	Requests int           `json:"requests"` // in the window
-	Lost     int           `json:"lost"`     // never answered
-	Wrong    int           `json:"wrong"`    // answered with something else
+	Requests int           `json:"requests"` // due in the window
+	Lost     int           `json:"lost"`     // of them, never answered
+	Wrong    int           `json:"wrong"`    // answered with something else, at any time
 }
 
-// Ledger is where the node's CPU time went between two readings. The parts
-// must add up to CPUs × Length.
+// Ledger is where the node's CPU time went between two readings. Idle comes
+// from the CPUs' own books and everything else from the threads', so that the
+// sum is a check of both.
 type Ledger struct {
 	Length     time.Duration `json:"length_ns"`
 	CPUs       int           `json:"cpus"`     // of the node
 	PodCPUs    int           `json:"pod_cpus"` // that pods may use
-	Critical   time.Duration `json:"critical"` // the critical pod
-	Background time.Duration `json:"background"`
-	Instrument time.Duration `json:"instrument"` // the client and the reader of these counters
-	System     time.Duration `json:"system"`     // all else outside pods: agents, kernel threads
-	Idle       time.Duration `json:"idle"`
-	// IdleOverhead is the idle loop's own work and interrupts taken in it,
-	// which no task is charged for.
-	IdleOverhead time.Duration `json:"idle_overhead"`
+	Critical   time.Duration `json:"critical_ns"`
+	Background time.Duration `json:"background_ns"`
+	Instrument time.Duration `json:"instrument_ns"` // the client and the reader of these counters
+	System     time.Duration `json:"system_ns"`     // all else outside pods: agents, kernel threads
+	Idle       time.Duration `json:"idle_ns"`       // no thread ran; interrupts taken meanwhile included
 }
 
 // BackgroundCPUs is how many CPUs' worth of time background work got.
@@ -120,7 +116,7 @@ func (l Ledger) Harvest() float64 {
 
 // Error is how far the parts are from the whole, as a share of it.
 func (l Ledger) Error() float64 {
-	parts := l.Critical + l.Background + l.Instrument + l.System + l.Idle + l.IdleOverhead
+	parts := l.Critical + l.Background + l.Instrument + l.System + l.Idle
 	return ratio(parts, l.Length*time.Duration(l.CPUs)) - 1
 }
 

@@ -13,7 +13,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -69,27 +68,21 @@ func Run(ctx context.Context, spec Spec, started func(Started) error) (bench.Cli
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	debug.SetGCPercent(-1)
-	delay0, err := runDelay()
-	if err != nil {
+	if c.schedstat, err = openSchedstat(); err != nil {
 		return bench.Client{}, err
 	}
+	defer c.schedstat.Close()
 	c.startAt(lead)
 	begin := c.monotonic
 	from := begin + l.Warmup + l.Pad
 	if err := started(Started{Start: begin, From: from, To: from + l.Window}); err != nil {
 		return bench.Client{}, err
 	}
+	c.borders = []int64{int64(l.Warmup + l.Pad), int64(l.Warmup + l.Pad + l.Window)}
 	if err := c.drive(ctx, int64(l.Total()+spec.Grace)); err != nil {
 		return bench.Client{}, err
 	}
-	elapsed := time.Duration(c.now())
-	delay1, err := runDelay()
-	if err != nil {
-		return bench.Client{}, err
-	}
-	out := c.collect(l)
-	out.RunDelay, out.Elapsed = delay1-delay0, elapsed
-	return out, nil
+	return c.collect(l), nil
 }
 
 // collect makes figures of the requests that were due in the window.
@@ -117,23 +110,33 @@ func (c *client) collect(l bench.Load) bench.Client {
 	}
 	out.Offered = float64(out.Requests) / l.Window.Seconds()
 	out.Achieved = float64(within) / l.Window.Seconds()
+	out.RunDelay = c.delays[1] - c.delays[0]
 	return out
 }
 
-// runDelay reads how long this thread has been runnable without running.
-func runDelay() (time.Duration, error) {
-	path := fmt.Sprintf("/proc/self/task/%d/schedstat", unix.Gettid())
-	text, err := os.ReadFile(path)
+// openSchedstat opens the calling thread's scheduling statistics.
+func openSchedstat() (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", unix.Gettid()))
 	if err != nil {
-		return 0, fmt.Errorf("read run delay: %w", err)
+		return nil, fmt.Errorf("open own run delay: %w", err)
 	}
-	fields := strings.Fields(string(text))
+	return f, nil
+}
+
+// runDelay reads how long the thread has been runnable without running.
+func runDelay(schedstat *os.File) (time.Duration, error) {
+	var buf [96]byte
+	n, err := unix.Pread(int(schedstat.Fd()), buf[:], 0)
+	if err != nil {
+		return 0, fmt.Errorf("read own run delay: %w", err)
+	}
+	fields := strings.Fields(string(buf[:n]))
 	if len(fields) < 2 {
-		return 0, fmt.Errorf("read run delay %s: %q", path, text)
+		return 0, fmt.Errorf("read own run delay: %q", buf[:n])
 	}
-	ns, err := strconv.ParseUint(fields[1], 10, 64)
-	if err != nil || ns > math.MaxInt64 {
-		return 0, fmt.Errorf("read run delay %s: %q", path, text)
+	ns, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read own run delay: %w", err)
 	}
 	return time.Duration(ns), nil
 }

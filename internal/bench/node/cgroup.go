@@ -23,8 +23,9 @@ const (
 	bestEffort = "/kubepods/besteffort"
 	critical   = "/kubepods/pod7e3c0000-0000-4000-8000-000000000001"
 	system     = "/system.slice"
-	instrument = "/system.slice/instrument"
 	agent      = "/system.slice/temper"
+	client     = "/system.slice/client"
+	driver     = "/system.slice/driver"
 )
 
 // tree writes below a cgroup mount and remembers the weights it set.
@@ -34,8 +35,8 @@ type tree struct {
 }
 
 // newTree mounts cgroup v2 if need be and lays out the node: pods on podCPUs,
-// the instrument on its own.
-func newTree(scenario bench.Scenario, podCPUs, instrumentCPUs string) (*tree, error) {
+// the client on its own.
+func newTree(scenario bench.Scenario, podCPUs, clientCPU string) (*tree, error) {
 	t := &tree{root: mount, weights: map[string]int{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err != nil {
 		if err := unix.Mount("cgroup2", mount, "cgroup2", 0, ""); err != nil {
@@ -53,8 +54,9 @@ func newTree(scenario bench.Scenario, podCPUs, instrumentCPUs string) (*tree, er
 		func() error { return t.leaf(critical+"/ctr", bench.KubeletWeight(scenario.RequestMilliCPU)) },
 		func() error { return t.make(system, 100) },
 		func() error { return t.leaf(agent, 100) },
-		func() error { return t.leaf(instrument, 100) },
-		func() error { return t.set(instrument, "cpuset.cpus", instrumentCPUs) },
+		func() error { return t.leaf(driver, 100) },
+		func() error { return t.leaf(client, 100) },
+		func() error { return t.set(client, "cpuset.cpus", clientCPU) },
 	}
 	if err := t.set("", "cgroup.subtree_control", "+cpu +cpuset"); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ package node
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ type reading struct {
 	instrument time.Duration
 	slice      time.Duration // all of system.slice, the instrument included
 	kernel     time.Duration // threads outside any slice: the kernel's
-	idle       time.Duration
+	busy       time.Duration // all threads, by the CPUs' own books
 }
 
 // counters reads the node's CPU time, by who used it.
@@ -33,17 +34,33 @@ type counters struct {
 	podCPUs int
 }
 
+// read takes a reading. Two books are kept apart: the kernel charges every
+// thread and its cgroups, and every CPU counts the time that threads ran on it.
+// (The kernel's own idle time is not used: 7.2 overstates it on CPUs that wake
+// thousands of times a second.)
 func (c *counters) read() (reading, error) {
+	if err := closeBooks(c.podCPUs); err != nil {
+		return reading{}, err
+	}
 	r := reading{at: monotonic()}
+	var inClient, inDriver time.Duration
 	for _, part := range []struct {
 		path string
 		into *time.Duration
-	}{{critical, &r.critical}, {bestEffort, &r.background}, {instrument, &r.instrument}, {system, &r.slice}} {
+	}{{critical, &r.critical}, {bestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
 		usage, err := c.tree.usage(part.path)
 		if err != nil {
 			return r, err
 		}
 		*part.into = usage
+	}
+	r.instrument = inClient + inDriver
+	text, err := os.ReadFile("/proc/schedstat")
+	if err != nil {
+		return r, fmt.Errorf("read time of all threads: %w", err)
+	}
+	if r.busy, err = parseBusy(string(text)); err != nil {
+		return r, err
 	}
 	for _, path := range c.kernel {
 		// A kernel thread that has ended takes its last time with it.
@@ -51,20 +68,116 @@ func (c *counters) read() (reading, error) {
 			r.kernel += parseRunTime(string(text))
 		}
 	}
-	var err error
-	r.idle, err = idleTime()
-	return r, err
+	return r, nil
 }
 
 // ledger is what happened between two readings.
 func (c *counters) ledger(a, b reading) bench.Ledger {
-	inst := b.instrument - a.instrument
-	l := bench.Ledger{
-		Length: b.at - a.at, CPUs: c.cpus, PodCPUs: c.podCPUs,
+	length, inst := b.at-a.at, b.instrument-a.instrument
+	return bench.Ledger{
+		Length: length, CPUs: c.cpus, PodCPUs: c.podCPUs,
 		Critical: b.critical - a.critical, Background: b.background - a.background, Instrument: inst,
-		System: b.slice - a.slice - inst + b.kernel - a.kernel, Idle: b.idle - a.idle,
+		System: b.slice - a.slice - inst + b.kernel - a.kernel,
+		Idle:   length*time.Duration(c.cpus) - (b.busy - a.busy),
 	}
-	return l
+}
+
+// closeBooks makes every pod CPU switch threads once: a CPU books a thread's
+// time only when the thread leaves it, and a spinner may not do so for seconds.
+// It runs the calling thread on each CPU for a moment, at a real-time priority,
+// under which neither EEVDF nor sched_ext has a say.
+func closeBooks(podCPUs int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := setScheduler(unix.SCHED_FIFO, 1); err != nil {
+		return err
+	}
+	for cpu := range podCPUs {
+		if err := pin(0, cpu); err != nil {
+			return err
+		}
+	}
+	if err := pin(0, podCPUs); err != nil {
+		return err
+	}
+	return setScheduler(unix.SCHED_NORMAL, 0)
+}
+
+func setScheduler(policy, priority uint32) error {
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority}
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
+		return fmt.Errorf("set own scheduling policy: %w", err)
+	}
+	return nil
+}
+
+// pin binds a thread, 0 for the calling one, to cpu.
+func pin(tid, cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		return fmt.Errorf("bind thread %d to CPU %d: %w", tid, cpu, err)
+	}
+	return nil
+}
+
+// onAllCPUs calls fn on a thread that is bound to no CPU while it does.
+func onAllCPUs(fn func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var bound, all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &bound); err != nil {
+		return fmt.Errorf("read own affinity: %w", err)
+	}
+	all.Fill()
+	if err := unix.SchedSetaffinity(0, &all); err != nil {
+		return fmt.Errorf("unbind thread: %w", err)
+	}
+	if err := fn(); err != nil {
+		return err
+	}
+	if err := unix.SchedSetaffinity(0, &bound); err != nil {
+		return fmt.Errorf("bind thread again: %w", err)
+	}
+	return nil
+}
+
+// pinProcess binds every thread of this process to cpu; later ones inherit it.
+func pinProcess(cpu int) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("list own threads: %w", err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			continue
+		}
+		if err := pin(tid, cpu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseBusy sums the time that threads ran on each CPU, the seventh figure of
+// a CPU's line in /proc/schedstat, versions 15 to 17.
+func parseBusy(text string) (busy time.Duration, err error) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 10 || !strings.HasPrefix(f[0], "cpu") {
+			continue
+		}
+		ns, err := strconv.ParseInt(f[7], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("parse time of %s: %w", f[0], err)
+		}
+		busy += time.Duration(ns)
+	}
+	if busy == 0 {
+		return 0, fmt.Errorf("parse /proc/schedstat: no CPU ran a thread")
+	}
+	return busy, nil
 }
 
 // findKernelThreads lists the schedstat files of every process in the root
@@ -89,21 +202,6 @@ func parseRunTime(text string) time.Duration {
 		return 0
 	}
 	return time.Duration(ns)
-}
-
-// idleTime is the idle time of all CPUs since boot. The kernel counts it in
-// nanoseconds and shows hundredths of a second of the sum.
-func idleTime() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return 0, fmt.Errorf("read idle time: %w", err)
-	}
-	_, idle, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	sec, err := strconv.ParseFloat(idle, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read idle time: %w", err)
-	}
-	return time.Duration(sec * float64(time.Second)), nil
 }
 
 // monotonic is CLOCK_MONOTONIC, the clock the client announces its window on.

@@ -16,11 +16,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -115,8 +114,8 @@ func (n *node) prepare() error {
 		return fmt.Errorf("node has %d CPUs: one is the instrument's, pods need another", n.spec.CPUs)
 	}
 	var err error
-	last := fmt.Sprint(n.spec.CPUs - 1)
-	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", n.spec.CPUs-2), last); err != nil {
+	last := n.spec.CPUs - 1
+	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", last-1), fmt.Sprint(last)); err != nil {
 		return err
 	}
 	if n.spec.Arm.BackgroundIdle {
@@ -125,10 +124,13 @@ func (n *node) prepare() error {
 		}
 		n.tree.weights[bestEffort] = 0 // an idle group has no weight
 	}
-	if err := n.tree.set(instrument, "cgroup.procs", fmt.Sprint(os.Getpid())); err != nil {
+	if err := n.tree.set(driver, "cgroup.procs", fmt.Sprint(os.Getpid())); err != nil {
 		return err
 	}
-	n.counters = &counters{tree: n.tree, cpus: n.spec.CPUs, podCPUs: n.spec.CPUs - 1}
+	if err := pinProcess(last); err != nil {
+		return err
+	}
+	n.counters = &counters{tree: n.tree, cpus: n.spec.CPUs, podCPUs: last}
 	if err := n.counters.findKernelThreads(); err != nil {
 		return err
 	}
@@ -167,27 +169,23 @@ func (n *node) tell(e Event) error {
 func (n *node) settle(ctx context.Context) error {
 	begin := monotonic()
 	for {
-		idle0, t0, err := idleNow()
+		before, err := n.counters.read()
 		if err != nil {
 			return err
 		}
 		if err := sleep(ctx, quietSpan); err != nil {
 			return err
 		}
-		idle1, t1, err := idleNow()
+		after, err := n.counters.read()
 		if err != nil {
 			return err
 		}
-		n.idle = float64(idle1-idle0) / (float64(t1-t0) * float64(n.spec.CPUs))
-		if n.idle >= quietShare || t1-begin > settleBound {
-			return n.tell(Event{Progress: fmt.Sprintf("settled: %.1f %% idle after %v", 100*n.idle, (t1 - begin).Round(time.Millisecond))})
+		l := n.counters.ledger(before, after)
+		n.idle = float64(l.Idle) / (float64(l.Length) * float64(l.CPUs))
+		if took := after.at - begin; n.idle >= quietShare || took > settleBound {
+			return n.tell(Event{Progress: fmt.Sprintf("settled: %.1f %% idle after %v", 100*n.idle, took.Round(time.Millisecond))})
 		}
 	}
-}
-
-func idleNow() (idle, at time.Duration, err error) {
-	idle, err = idleTime()
-	return idle, monotonic(), err
 }
 
 // step measures one window.

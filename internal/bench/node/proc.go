@@ -32,10 +32,13 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s in cgroup %s: %w", cmd.Path, cgroup, err)
-	}
-	return nil
+	// A child inherits the affinity of the thread that forks it.
+	return onAllCPUs(func() error {
+		if err := cmd.Start(); err != nil {
+			return fmt.Errorf("start %s in cgroup %s: %w", cmd.Path, cgroup, err)
+		}
+		return nil
+	})
 }
 
 // serverAddr is where the server listens.
@@ -130,15 +133,15 @@ func (n *node) plan() string {
 	return b.String()
 }
 
-// client is a running load generator.
-type client struct {
+// generator is a running load generator.
+type generator struct {
 	cmd     *exec.Cmd
 	results *json.Decoder
 }
 
-// startClient runs this program again as the load generator, on the
-// instrument's CPU, and returns when its window is known.
-func (n *node) startClient(ctx context.Context, seed uint64) (*client, load.Started, error) {
+// startClient runs this program again as the load generator, on its
+// own CPU, and returns when its window is known.
+func (n *node) startClient(ctx context.Context, seed uint64) (*generator, load.Started, error) {
 	var started load.Started
 	spec, err := json.Marshal(load.Spec{Addr: serverAddr, Seed: seed, Load: n.spec.Scenario.Load, Grace: 10 * time.Second})
 	if err != nil {
@@ -152,23 +155,23 @@ func (n *node) startClient(ctx context.Context, seed uint64) (*client, load.Star
 	if err != nil {
 		return nil, started, fmt.Errorf("start client: %w", err)
 	}
-	if err := n.tree.start(cmd, instrument); err != nil {
+	if err := n.tree.start(cmd, client); err != nil {
 		return nil, started, err
 	}
-	c := &client{cmd: cmd, results: json.NewDecoder(out)}
-	if err := c.results.Decode(&started); err != nil {
+	g := &generator{cmd: cmd, results: json.NewDecoder(out)}
+	if err := g.results.Decode(&started); err != nil {
 		return nil, started, fmt.Errorf("start client: %w", errors.Join(err, cmd.Wait()))
 	}
-	return c, started, nil
+	return g, started, nil
 }
 
 // wait returns what the client saw.
-func (c *client) wait() (bench.Client, error) {
+func (g *generator) wait() (bench.Client, error) {
 	var result bench.Client
-	if err := c.results.Decode(&result); err != nil {
-		return result, fmt.Errorf("read client's result: %w", errors.Join(err, c.cmd.Wait()))
+	if err := g.results.Decode(&result); err != nil {
+		return result, fmt.Errorf("read client's result: %w", errors.Join(err, g.cmd.Wait()))
 	}
-	if err := c.cmd.Wait(); err != nil {
+	if err := g.cmd.Wait(); err != nil {
 		return result, fmt.Errorf("end client: %w", err)
 	}
 	return result, nil

@@ -45,7 +45,7 @@ func window(arm string, seed uint64, density int, p99 time.Duration, background 
 		Host: bench.Host{CPU: "Some CPU", CPUs: 2},
 		Window: bench.Window{
 			Density: density, IdleBefore: 1, Sched: []bench.SchedSample{sample, sample}, Weights: map[string]int{"/kubepods": 300},
-			Client: bench.Client{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag, Elapsed: time.Second},
+			Client: bench.Client{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
 			Ledger: bench.Ledger{
 				Length: time.Second, CPUs: 4, PodCPUs: 3, Critical: 300 * time.Millisecond, Background: used,
 				Instrument: time.Second, Idle: 2700*time.Millisecond - used,
