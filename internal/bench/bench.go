@@ -128,8 +128,8 @@ func MemcachedLadder() Scenario {
 		RequestMilliCPU: 2000,
 		Threads:         2,
 		Load: Load{
-			Rate: 6000, Conns: 8, Keys: 1000, ValueBytes: 100, SetEvery: 10,
-			Warmup: 200 * time.Millisecond, Window: time.Second, Pad: 10 * time.Millisecond,
+			Rate: 10_000, Conns: 8, Keys: 1000, ValueBytes: 100, SetEvery: 10,
+			Warmup: 200 * time.Millisecond, Window: 2 * time.Second, Pad: 10 * time.Millisecond,
 		},
 	}
 }

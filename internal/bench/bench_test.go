@@ -55,6 +55,7 @@ func TestScenarioValidate(t *testing.T) {
 // good is a record without a fault.
 func good() *Record {
 	s := MemcachedLadder()
+	s.Load.Rate, s.Load.Window = 6000, time.Second
 	latency, lag := NewHist(), NewHist()
 	for i := range 6000 {
 		latency.Record(time.Duration(80+i%50) * time.Microsecond)

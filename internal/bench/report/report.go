@@ -41,6 +41,7 @@ type Row struct {
 	Windows    int // valid ones
 	Latency    *bench.Hist
 	Lag        *bench.Hist
+	RunDelay   float64 // the largest share of a window that the client waited for its CPU
 	Offered    float64
 	Achieved   float64
 	Background float64 // CPUs
@@ -141,6 +142,7 @@ func (row *Row) add(rec *bench.Record, void *int) {
 	mean(&row.Background, l.BackgroundCPUs())
 	mean(&row.Critical, l.CriticalCPUs())
 	mean(&row.Harvest, l.Harvest())
+	row.RunDelay = max(row.RunDelay, float64(w.Client.RunDelay)/float64(rec.Scenario.Load.Window))
 	row.PodCPUs = l.PodCPUs
 	row.Windows++
 }
@@ -166,8 +168,8 @@ func (a Arm) worst() (worst Row, ok bool) {
 
 // Headline says in a few sentences what the records show, whatever that is.
 func (r *Report) Headline() []string {
-	var out, growth, harvest []string
-	steps := 0
+	var growth, figures, background, out []string
+	top := 0
 	for _, a := range r.Arms {
 		first, last, ok := a.ends()
 		if !ok {
@@ -175,56 +177,65 @@ func (r *Report) Headline() []string {
 			continue
 		}
 		worst, _ := a.worst()
-		growth = append(growth, fmt.Sprintf("%s %.2f × (%s → %s, at %d)", a.Name,
-			times(worst.P(.99), first.P(.99)), micros(first.P(.99)), micros(worst.P(.99)), worst.Density))
-		harvest = append(harvest, fmt.Sprintf("%s %.2f", a.Name, last.Background))
-		steps = last.Density
+		growth = append(growth, fmt.Sprintf("%s %s", a.Name, fold(times(worst.P(.99), first.P(.99)))))
+		figures = append(figures, fmt.Sprintf("%s %s → %s (at %d)", a.Name, micros(first.P(.99)), micros(worst.P(.99)), worst.Density))
+		background = append(background, fmt.Sprintf("%.2f under %s", last.Background, a.Name))
+		top = last.Density
 	}
 	if len(growth) == 0 {
 		return out
 	}
-	sentences := []string{
-		fmt.Sprintf("Up to %d spinners, memcached's worst p99 was, against its own without background: %s.", steps, strings.Join(growth, ", ")),
-		fmt.Sprintf("CPUs that background got at %d spinners: %s.", steps, strings.Join(harvest, ", ")),
-	}
-	return append(append(sentences, r.versus(steps)...), out...)
+	// The first figure carries the unit for all.
+	background[0] = strings.Replace(background[0], " ", " CPUs ", 1)
+	return slices.Concat([]string{
+		fmt.Sprintf("Up to %d spinners beside memcached, its p99 grew at worst: %s.", top, strings.Join(growth, ", ")),
+		fmt.Sprintf("p99 without background → at its worst step: %s. At %d spinners background got %s.",
+			strings.Join(figures, ", "), top, strings.Join(background, ", ")),
+	}, r.versus(top), out)
 }
 
-// versus compares temper with each other arm at the top of the ladder, the
+// versus compares temper with each other arm at both ends of the ladder, the
 // losses in the same words as the wins.
 func (r *Report) versus(top int) []string {
 	i := slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Ops == "temper" })
 	if i < 0 {
 		return nil
 	}
-	_, ours, ok := r.Arms[i].ends()
+	idle, full, ok := r.Arms[i].ends()
 	if !ok {
 		return nil
 	}
-	var parts []string
+	var out []string
 	for _, a := range r.Arms {
-		_, last, ok := a.ends()
+		first, last, ok := a.ends()
 		if a.Name == r.Arms[i].Name || !ok {
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %s's in p99 and %s in background CPU",
-			more(times(ours.P(.99), last.P(.99))), a.Name, more(ours.Background/last.Background)))
+		out = append(out, fmt.Sprintf("Against %s, temper's p99 is %s without background and %s at %d spinners, where background gets %s.", a.Name,
+			change(times(idle.P(.99), first.P(.99)), "higher", "lower", "equal"),
+			change(times(full.P(.99), last.P(.99)), "higher", "lower", "equal"), top,
+			change(full.Background/last.Background, "more", "less", "as much")))
 	}
-	if len(parts) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("At %d spinners temper is %s.", top, strings.Join(parts, ", "))}
+	return out
 }
 
-// more puts a ratio in words.
-func more(ratio float64) string {
+// change puts a ratio in words.
+func change(ratio float64, above, below, same string) string {
 	switch percent := 100 * (ratio - 1); {
 	case percent >= 0.5:
-		return fmt.Sprintf("%.0f %% above", percent)
+		return fmt.Sprintf("%.0f %% %s", percent, above)
 	case percent <= -0.5:
-		return fmt.Sprintf("%.0f %% below", -percent)
+		return fmt.Sprintf("%.0f %% %s", -percent, below)
 	}
-	return "equal to"
+	return same
+}
+
+// fold shows a growth to three digits.
+func fold(ratio float64) string {
+	if ratio < 10 {
+		return fmt.Sprintf("%.2f-fold", ratio)
+	}
+	return fmt.Sprintf("%.0f-fold", ratio)
 }
 
 func times(a, b time.Duration) float64 {

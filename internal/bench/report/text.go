@@ -55,14 +55,31 @@ func (r *Report) Text(w io.Writer) error {
 		r.table(&b, table.title, table.cell)
 	}
 	for _, sentence := range r.Headline() {
-		fmt.Fprintln(&b, sentence)
+		fmt.Fprintln(&b, wrap(sentence, "", ""))
 	}
 	fmt.Fprintln(&b)
 	for _, caveat := range r.Caveats() {
-		fmt.Fprintf(&b, "- %s\n", caveat)
+		fmt.Fprintln(&b, wrap(caveat, "- ", "  "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// wrap breaks a sentence into lines a terminal shows whole.
+func wrap(sentence, first, rest string) string {
+	const width = 100
+	var b strings.Builder
+	line := first
+	for i, word := range strings.Split(sentence, " ") {
+		if i > 0 && len([]rune(line))+len([]rune(word)) >= width {
+			b.WriteString(line + "\n")
+			line = rest
+		} else if i > 0 {
+			line += " "
+		}
+		line += word
+	}
+	return b.String() + line
 }
 
 func (r *Report) table(b *strings.Builder, title string, cell func(Row) string) {
@@ -124,15 +141,28 @@ func (r *Report) Caveats() []string {
 	if len(r.Seeds) == 1 {
 		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals. Differences of a few percent mean nothing.", r.Seeds[0]))
 	}
-	if few, most := r.requests(); few < enoughForP999 {
+	if few, most := r.requests(); few > 0 && few < enoughForP999 {
 		out = append(out, fmt.Sprintf("* A step has %d to %d requests: its p99 rests on about %d of them, its p99.9 on about %d, its maximum on one.", few, most, few/100, few/1000))
 	}
 	l := r.Scenario.Load
-	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. The client has a CPU of its own; pods share the other CPUs.", l.Rate, r.Scenario.Threads))
+	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. Pods share all CPUs but the last, which is the client's.", l.Rate, r.Scenario.Threads))
+	if lag, wait := r.client(); lag > 0 {
+		out = append(out, fmt.Sprintf("The client was not the bottleneck: it sent at most %s late at p99 and waited at most %.2f %% of a window for its CPU. That lag is part of every latency shown.", micros(lag), 100*wait))
+	}
 	if r.Void > 0 {
 		out = append(out, fmt.Sprintf("%d of %d windows are void and enter no figure; they are kept in the record file with their reasons.", r.Void, len(r.Records)))
 	}
 	return out
+}
+
+// client is the client's worst p99 lag and its worst share of waiting.
+func (r *Report) client() (lag time.Duration, wait float64) {
+	for _, a := range r.Arms {
+		for _, row := range a.Rows {
+			lag, wait = max(lag, row.Lag.Quantile(.99)), max(wait, row.RunDelay)
+		}
+	}
+	return lag, wait
 }
 
 // requests is the smallest and largest number of requests behind a step.
