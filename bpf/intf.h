@@ -26,6 +26,7 @@ enum temper_limits {
 	TEMPER_MAX_FENCES = 256, /* id 0 means "no fence" */
 	TEMPER_MAX_GROUPS = 65536, /* both slots together */
 	TEMPER_HIST_BUCKETS = 304, /* 8 per power of two, up to 2^40 ns */
+	TEMPER_PROBE_GROUPS = 1024, /* measured at once; kubelet's own limit is 110 pods */
 	TEMPER_EXIT_TEXT = 256,
 };
 
@@ -50,18 +51,23 @@ enum temper_exit_code {
 	TEMPER_EXIT_STALE = 0x7e01, /* the dead-man: no heartbeat */
 };
 
-/* Where a CPU's time went. Same values as sched.Bucket. */
+/*
+ * Where a CPU's time went. sched.Bucket says the same in fewer words: it adds
+ * the three lent ones up.
+ */
 enum temper_bucket {
 	TEMPER_TIME_OWN = 0, /* critical threads on their own fence */
 	TEMPER_TIME_CRITICAL = 1, /* critical threads elsewhere */
-	TEMPER_TIME_SYSTEM = 2,
+	TEMPER_TIME_SYSTEM = 2, /* per-CPU kernel threads included, wherever they run */
 	TEMPER_TIME_STANDARD = 3,
 	TEMPER_TIME_BACKGROUND = 4,
-	TEMPER_TIME_LENT = 5, /* lower tiers on a fence */
-	TEMPER_TIME_OTHER = 6, /* stop, deadline and real-time classes */
-	TEMPER_TIME_IRQ = 7,
-	TEMPER_TIME_IDLE = 8,
-	TEMPER_TIME_BUCKETS = 9,
+	TEMPER_TIME_LENT_SYSTEM = 5, /* lower tiers on a fence */
+	TEMPER_TIME_LENT_STANDARD = 6,
+	TEMPER_TIME_LENT_BACKGROUND = 7,
+	TEMPER_TIME_OTHER = 8, /* stop, deadline and real-time classes */
+	TEMPER_TIME_IRQ = 9,
+	TEMPER_TIME_IDLE = 10,
+	TEMPER_TIME_BUCKETS = 16, /* room: a power of two bounds an index by a mask */
 };
 
 struct temper_mask {
@@ -124,29 +130,47 @@ struct temper_hist {
 	__u64 max_ns;
 };
 
-/* What the probe counts per tier and CPU. */
+/* What the probe counts per tier and CPU. CPU time is in the ledger. */
 struct temper_tier_delay {
 	struct temper_hist wakeup_delay;
-	__u64 cpu_ns;
-	__u64 worst_wait_ns;
+	__u64 worst_requeue_ns; /* preempted until it ran again */
 	__u64 inversion_ns;
 	__u64 inversion_max_ns;
 };
 
-/* What the probe counts per group of the plan, keyed by its cgroup. */
+/* What the probe counts per group, in a slot that the group keeps while its cgroup lives. */
 struct temper_group_delay {
 	struct temper_hist wakeup_delay;
-	__u64 cpu_ns;
-	__u64 worst_wait_ns;
-	__u32 tier;
-	__u32 pad;
+	__u64 worst_requeue_ns;
+	__u64 cpu_ns; /* interrupts included, as in the cgroup's own cpu.stat */
+	__u64 cgroup;
+	__u64 tier;
 };
 
+/*
+ * A CPU's ledger, written by that CPU alone.
+ *
+ * The sum of ns[] is always the time from start_ns to the one in state: who
+ * reads while the CPU writes finds that it is not, and reads again.
+ */
 struct temper_cpu_time {
 	__u64 ns[TEMPER_TIME_BUCKETS];
-	__u64 since_ns; /* the state below holds since then */
-	__u32 bucket; /* what the CPU is doing now */
-	__u32 pad;
+	__u64 start_ns; /* 0: not measured */
+	__u64 state; /* the bucket in the lowest four bits, above them since when */
+	__u64 switched_at; /* when the task that runs here began to */
+	__u64 lower_since; /* a tier below critical ran here last from then */
+	__u64 lower_until; /* till then; 0: it still does */
+	__u32 slot; /* of the group that runs here */
+	__u32 context; /* the bucket outside of interrupts */
+	__u32 is_lower;
+	__u32 irq_depth;
+	__u64 pad;
+};
+
+/* What the probe could not count: in Stats.Events. */
+struct temper_probe_misses {
+	__u64 tasks; /* no memory to remember a thread */
+	__u64 groups; /* more groups than slots */
 };
 
 /* The compiler describes only types in use: one pointer for each that Go needs. */
@@ -155,6 +179,7 @@ struct temper_cpu_time {
 _Static_assert(sizeof(struct temper_group_key) == 16, "hash keys have no holes");
 _Static_assert(sizeof(struct temper_group) == 16, "ABI");
 _Static_assert(sizeof(struct temper_cpu_topology) == 4, "ABI");
+_Static_assert(sizeof(struct temper_cpu_time) % 64 == 0, "CPUs share no cache line");
 _Static_assert(TEMPER_MASK_WORDS * 64 == TEMPER_MAX_CPUS, "one bit per CPU");
 
 #endif
