@@ -88,8 +88,12 @@ func (n *node) startSpinners(ctx context.Context, density int) error {
 	return nil
 }
 
-// planFile is where the plan of the temper arm lies.
-const planFile = "/tmp/plan.yaml"
+// planFile is where the plan of the temper arm lies; attachBound is how long
+// putting it in force may take.
+const (
+	planFile    = "/tmp/plan.yaml"
+	attachBound = time.Minute
+)
 
 // startTemper runs the command line as a user would and waits until it says
 // that the plan is in force.
@@ -107,16 +111,17 @@ func (n *node) startTemper(ctx context.Context) error {
 		return err
 	}
 	n.started = append(n.started, cmd)
-	said := bufio.NewReader(out)
-	line, err := said.ReadString('\n')
-	if err != nil {
-		return fmt.Errorf("run temper: %w", errors.Join(err, cmd.Wait()))
+	bound, cancel := context.WithTimeout(ctx, attachBound)
+	defer cancel()
+	defer context.AfterFunc(bound, func() { _ = cmd.Process.Kill() })()
+	said := bufio.NewScanner(out)
+	for said.Scan() {
+		if strings.HasPrefix(said.Text(), "temper: attached") {
+			go io.Copy(io.Discard, out) //nolint:errcheck // ends with the process
+			return nil
+		}
 	}
-	if !strings.HasPrefix(line, "temper: attached") {
-		return fmt.Errorf("run temper: it said %q, not that it attached", strings.TrimSpace(line))
-	}
-	go io.Copy(io.Discard, said) //nolint:errcheck // ends with the process
-	return nil
+	return fmt.Errorf("run temper: it ended or took %v without attaching: %w", attachBound, errors.Join(said.Err(), cmd.Wait()))
 }
 
 // plan gives the critical pod as many CPUs as it requests for a fence. The

@@ -124,8 +124,14 @@ const (
 	memcachedPath = "/usr/bin/memcached"
 )
 
+// guestBound is how much real time one guest may take: some ten times what a
+// ladder takes on a slow host.
+const guestBound = 30 * time.Minute
+
 // runArm boots one guest and turns what it tells into records.
 func (c *Campaign) runArm(ctx context.Context, arm bench.Arm, order int, sink *sink) error {
+	ctx, stop := context.WithTimeout(ctx, guestBound)
+	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd, err := c.command(arm)

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"temper-lab": func() {
+			os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true})
+}
+
+func TestExitCodes(t *testing.T) {
+	for line, want := range map[string]int{
+		"":                  exitOK,
+		"report --help":     exitOK,
+		"report nowhere":    exitError,
+		"report":            exitUsage,
+		"demo --arms cfs":   exitUsage,
+		"demo --no-such":    exitUsage,
+		"dmeo":              exitUsage,
+		"node run surplus":  exitUsage,
+		"node run":          exitError, // nothing on standard input
+		"report testdata":   exitError,
+		"demo --topology x": exitUsage,
+	} {
+		var out, err strings.Builder
+		if got := execute(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &err); got != want {
+			t.Errorf("temper-lab %s: exit code %d, want %d; %s", line, got, want, err.String())
+		}
+	}
+}
+
+// The records are of a real run; one window was made void by hand.
+func TestReportOfRealRecords(t *testing.T) {
+	records, err := os.ReadFile("testdata/ladder.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, bench.RecordFile), records, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out, stderr strings.Builder
+	if got := execute(t.Context(), []string{"report", dir}, nil, &out, &stderr); got != exitVoid {
+		t.Fatalf("exit code %d, want %d: %s", got, exitVoid, stderr.String())
+	}
+	for _, want := range []string{"eevdf ", "void", "p99 without background", "page: " + filepath.Join(dir, reportFile)} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, reportFile))
+	if err != nil || !strings.Contains(string(page), "<!DOCTYPE html>") {
+		t.Errorf("page of %d bytes, %v", len(page), err)
+	}
+}
