@@ -30,8 +30,11 @@ IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -package
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
-demo: need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes out/demo.html
-	go run ./cmd/temper-lab demo
+demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes a page below out/
+	out/temper-lab demo $(ARGS)
+
+build: ## the commands, static, in out/
+	CGO_ENABLED=0 go build -trimpath -o out/ ./cmd/...
 
 test: need-gcc need-libc6-dev vet guest kernels ## everything, guests included: what a fresh machine can verify
 	CGO_ENABLED=1 REQUIRE_ALL=1 go test -race $(AS_ROOT) $(HOST_PKG)
@@ -78,4 +81,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help demo test check fmt format vet lint unit guest kernels inguest generate generate-diff ci
+.PHONY: help demo build test check fmt format vet lint unit guest kernels inguest generate generate-diff ci
