@@ -7,12 +7,15 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // machine writes a sysfs tree as kernels lay it out.
@@ -209,5 +212,33 @@ func TestMissing(t *testing.T) {
 		if diff := cmp.Diff(c.want, top.Missing(c.cpus)); diff != "" {
 			t.Errorf("Missing(%v): %s", c.cpus, diff)
 		}
+	}
+}
+
+// TestReadCaptured reads trees of real machines.
+func TestReadCaptured(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captured trees: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sys := fstest.MapFS{}
+			for _, f := range archive.Files {
+				sys[f.Name] = &fstest.MapFile{Data: f.Data}
+			}
+			top, err := Read(sys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(summary(top), "\n") + "\n"
+			if diff := cmp.Diff(string(sys["want"].Data), got); diff != "" {
+				t.Errorf("id core/llc/node (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
