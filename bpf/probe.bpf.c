@@ -170,7 +170,8 @@ static __always_inline int note_waking(struct task_struct *p)
 	if (p->on_cpu && p->on_rq)
 		return 0;
 	t = bpf_task_storage_get(&probe_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (t)
+	/* Preempted on its way to sleep, it waits already. */
+	if (t && !t->waits_since)
 		t->waits_since = bpf_ktime_get_ns() | WOKEN;
 	return 0;
 }
