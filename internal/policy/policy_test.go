@@ -122,8 +122,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitLeavesItsArgument guards against fences lost from the plan that a
-// caller fits again when CPUs come online.
+// TestFitLeavesItsArgument: the plan as written must not lose its fences.
 func TestFitLeavesItsArgument(t *testing.T) {
 	p := Plan{Groups: []Group{critical("/a", 0, 1)}}
 	Fit(p, smt(1))
