@@ -14,17 +14,12 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 )
 
 // Root is where the unified hierarchy is mounted.
 const Root = "/sys/fs/cgroup"
-
-// DefaultWeight is cpu.weight of a cgroup that has no such file: the root, and
-// cgroups whose parent does not hand down the cpu controller.
-const DefaultWeight = 100
 
 // Errors that callers tell apart.
 var (
@@ -74,40 +69,6 @@ func (t *Tree) ID(p string) (uint64, error) {
 		return 0, fmt.Errorf("find cgroup %s: %w", p, ErrNotCgroup)
 	}
 	return inode(info)
-}
-
-// Children returns the names of the cgroups right below p, sorted.
-func (t *Tree) Children(p string) ([]string, error) {
-	entries, err := fs.ReadDir(t.fsys, local(p))
-	if err != nil {
-		return nil, fmt.Errorf("list cgroup %s: %w", p, cause(err))
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
-// Weight returns cpu.weight of p, DefaultWeight where there is none to read.
-func (t *Tree) Weight(p string) (int, error) {
-	text, err := fs.ReadFile(t.fsys, path.Join(local(p), "cpu.weight"))
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := t.ID(p); err != nil {
-			return 0, err
-		}
-		return DefaultWeight, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read cpu.weight of cgroup %s: %w", p, cause(err))
-	}
-	weight, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return 0, fmt.Errorf("read cpu.weight of cgroup %s: %w", p, err)
-	}
-	return weight, nil
 }
 
 // Paths returns the path of every cgroup by its id. Cgroups that vanish while

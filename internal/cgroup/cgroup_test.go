@@ -22,18 +22,16 @@ func text(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
 func node(t *testing.T) *Tree {
 	t.Helper()
 	tree, err := New(fstest.MapFS{
-		".":                           dir(1),
-		"cgroup.controllers":          text("cpuset cpu io memory pids\n"),
-		"kubepods":                    dir(10),
-		"kubepods/cpu.weight":         text("79\n"),
-		"kubepods/besteffort":         dir(11),
-		"kubepods/besteffort/pod-a":   dir(12),
-		"kubepods/besteffort/pod-b":   dir(13),
-		"kubepods/cgroup.procs":       text(""),
-		"system.slice":                dir(20),
-		"system.slice/ssh.service":    dir(21),
-		"system.slice/odd/cpu.weight": text("heavy"),
-		"system.slice/odd":            dir(22),
+		".":                         dir(1),
+		"cgroup.controllers":        text("cpuset cpu io memory pids\n"),
+		"kubepods":                  dir(10),
+		"kubepods/besteffort":       dir(11),
+		"kubepods/besteffort/pod-a": dir(12),
+		"kubepods/besteffort/pod-b": dir(13),
+		"kubepods/cgroup.procs":     text(""),
+		"system.slice":              dir(20),
+		"system.slice/ssh.service":  dir(21),
+		"system.slice/odd":          dir(22),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,32 +97,6 @@ func TestIDOnRealDirectories(t *testing.T) {
 	}
 	if got, err := tree.ID("/pod"); err != nil || got != stat.Ino {
 		t.Errorf("ID = %d, %v; stat says %d", got, err, stat.Ino)
-	}
-}
-
-func TestChildren(t *testing.T) {
-	tree := node(t)
-	got, err := tree.Children("/kubepods/besteffort")
-	if diff := cmp.Diff([]string{"pod-a", "pod-b"}, got); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
-	}
-	if _, err := tree.Children("/nowhere"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("children of an absent cgroup: %v", err)
-	}
-}
-
-func TestWeight(t *testing.T) {
-	tree := node(t)
-	for path, want := range map[string]int{"/kubepods": 79, "/kubepods/besteffort": DefaultWeight, "/": DefaultWeight} {
-		if got, err := tree.Weight(path); err != nil || got != want {
-			t.Errorf("Weight(%s) = %d, %v; want %d", path, got, err, want)
-		}
-	}
-	if _, err := tree.Weight("/system.slice/odd"); err == nil {
-		t.Error("a weight that is no number: no error")
-	}
-	if _, err := tree.Weight("/nowhere"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("weight of an absent cgroup: %v", err)
 	}
 }
 
