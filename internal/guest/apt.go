@@ -127,7 +127,7 @@ func (a *archive) update(ctx context.Context) error {
 	if _, err := os.Stat(hostKeyring); err != nil {
 		return fmt.Errorf("find Debian's archive keys: %w (install the package debian-archive-keyring)", err)
 	}
-	a.log.Info("updating package lists", "mirror", mirror(), "suites", len(suites))
+	a.log.InfoContext(ctx, "updating package lists", "mirror", mirror(), "suites", len(suites))
 	if err := a.writeSources(suites, hostKeyring); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *archive) update(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	a.log.Info("fetching a newer archive keyring", "err", err)
+	a.log.InfoContext(ctx, "fetching a newer archive keyring", "err", err)
 	if kerr := a.updateWithNewerKeyring(ctx); kerr != nil {
 		return fmt.Errorf("update package lists: %w; with a newer keyring: %w", err, kerr)
 	}
@@ -182,7 +182,7 @@ func (a *archive) fresh(ctx context.Context) error {
 	}
 	if uerr := a.update(ctx); uerr != nil {
 		if err == nil {
-			a.log.Warn("using older package lists", "err", uerr)
+			a.log.WarnContext(ctx, "using older package lists", "err", uerr)
 			return nil
 		}
 		return uerr
@@ -210,7 +210,7 @@ func (a *archive) fetch(ctx context.Context, pkgs ...*pkg) ([]string, error) {
 	if len(wanted) == 0 {
 		return paths, nil
 	}
-	a.log.Info("downloading packages", "first", wanted[0], "packages", len(wanted), "kib", bytes>>10)
+	a.log.InfoContext(ctx, "downloading packages", "first", wanted[0], "packages", len(wanted), "kib", bytes>>10)
 	// apt chooses the files' names; a directory per download tells them apart.
 	tmp, err := os.MkdirTemp(debs, "get-")
 	if err != nil {

@@ -53,7 +53,7 @@ func (b *boot) choose(ctx context.Context, c *Cmd, version string) error {
 	}
 	if err != nil {
 		b.clockNote = err.Error()
-		c.Log.Warn("using one clock for all vCPUs", "err", err)
+		c.Log.WarnContext(ctx, "using one clock for all vCPUs", "err", err)
 		return nil
 	}
 	b.clock, b.plugin = ClockPerVCPU, plugin

@@ -115,7 +115,7 @@ func buildFresh[T any](ctx context.Context, a *archive, dir string,
 		if err == nil || a.updated || ctx.Err() != nil {
 			return value, err
 		}
-		a.log.Info("resolving again from new package lists", "err", err)
+		a.log.InfoContext(ctx, "resolving again from new package lists", "err", err)
 		if uerr := a.update(ctx); uerr != nil {
 			return value, errors.Join(err, uerr)
 		}

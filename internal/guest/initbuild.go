@@ -43,7 +43,7 @@ func resolveInit(ctx context.Context, log *slog.Logger) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
-	log.Info("building guest init")
+	log.InfoContext(ctx, "building guest init")
 	unlock, err := lock(ctx, root, "init")
 	if err != nil {
 		return "", err

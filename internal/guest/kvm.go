@@ -42,7 +42,7 @@ func kvmWorks(ctx context.Context, log *slog.Logger) bool {
 	} else if ctx.Err() != nil {
 		return false // no answer is not a verdict
 	} else {
-		log.Info("emulating: a guest does not boot with kvm", "err", err)
+		log.InfoContext(ctx, "emulating: a guest does not boot with kvm", "err", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 		_ = os.WriteFile(path, []byte(verdict), 0o644)

@@ -218,6 +218,9 @@ func (b *boot) verdict(c *Cmd, s *session, o outcome) error {
 	case r.Code != 0:
 		return &ExitError{Code: r.Code, Signal: r.Signal}
 	}
+	if r.OutError != "" {
+		return fmt.Errorf("read guest output: %s", r.OutError)
+	}
 	return s.outErr
 }
 

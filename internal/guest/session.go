@@ -4,6 +4,7 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -107,7 +108,7 @@ type tailReader struct {
 func (t *tailReader) Read(b []byte) (int, error) {
 	for {
 		n, err := t.f.Read(b)
-		if n > 0 || (err != nil && err != io.EOF) {
+		if n > 0 || (err != nil && !errors.Is(err, io.EOF)) {
 			return n, err
 		}
 		if t.last {

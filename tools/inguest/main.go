@@ -164,11 +164,23 @@ func (o options) command() (*guest.Cmd, error) {
 	cmd.Dir, cmd.Out = dir, o.out
 	cmd.Env = passed(os.Environ())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	cmd.Log = plainLog()
 	if o.console {
 		cmd.Console = os.Stderr
 	}
 	return cmd, nil
+}
+
+// plainLog prints lines without time and level: they are progress, not events.
+func plainLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
 }
 
 // inGuest are directories whose files mean the guest's own, should both have

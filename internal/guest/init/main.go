@@ -8,7 +8,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,7 +36,9 @@ func main() {
 		panic(err) // the kernel panics with us, and the host shows its console
 	}
 	result := run(p)
-	sendOut(p)
+	if err := sendOut(p); err != nil {
+		result.OutError = err.Error()
+	}
 	p.sendJSON(wire.End, result)
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 }
@@ -178,7 +182,7 @@ func (p *port) send(k wire.Kind, payload []byte) {
 	p.buf = wire.Append(p.buf[:0], k, payload)
 	for b := p.buf; len(b) > 0; {
 		n, err := syscall.Write(p.fd, b)
-		if err != nil && err != syscall.EINTR && err != syscall.EAGAIN {
+		if err != nil && !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EAGAIN) {
 			panic(fmt.Errorf("write to the host: %w", err))
 		}
 		b = b[max(n, 0):]
@@ -194,30 +198,30 @@ func (p *port) sendJSON(k wire.Kind, v any) {
 }
 
 // sendOut sends every regular file below OutDir.
-func sendOut(p *port) {
-	_ = filepath.WalkDir(wire.OutDir, func(path string, d fs.DirEntry, err error) error {
+func sendOut(p *port) error {
+	return filepath.WalkDir(wire.OutDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil
+			return err
+		}
+		rel, err := filepath.Rel(wire.OutDir, path)
+		if err != nil {
+			return err
 		}
 		f, err := os.Open(path)
 		if err != nil {
-			return nil
+			return err
 		}
 		defer f.Close()
-		rel, err := filepath.Rel(wire.OutDir, path)
-		if err != nil {
-			return nil
-		}
 		p.send(wire.File, []byte(rel))
-		buf := make([]byte, wire.MaxPayload)
-		for {
-			n, err := f.Read(buf)
-			if n > 0 {
-				p.send(wire.Data, buf[:n])
-			}
-			if err != nil {
-				return nil
-			}
-		}
+		_, err = io.CopyBuffer(dataWriter{p}, struct{ io.Reader }{f}, make([]byte, wire.MaxPayload))
+		return err
 	})
+}
+
+// dataWriter sends what is written to it as content of the current file.
+type dataWriter struct{ p *port }
+
+func (w dataWriter) Write(b []byte) (int, error) {
+	w.p.send(wire.Data, b)
+	return len(b), nil
 }

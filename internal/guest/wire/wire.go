@@ -33,8 +33,10 @@ type Result struct {
 	StartError string `json:"start_error,omitempty"`
 	Code       int    `json:"code"`
 	Signal     int    `json:"signal,omitempty"`
-	StartedNs  int64  `json:"started_ns"`
-	EndedNs    int64  `json:"ended_ns"`
+	// OutError is why not all of OutDir was sent.
+	OutError  string `json:"out_error,omitempty"`
+	StartedNs int64  `json:"started_ns"`
+	EndedNs   int64  `json:"ended_ns"`
 }
 
 // Kind is what a frame carries.
