@@ -11,6 +11,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -57,7 +58,7 @@ func ParseArms(names []string) ([]Arm, error) {
 		arms = append(arms, arm)
 	}
 	if len(arms) == 0 {
-		return nil, fmt.Errorf("no arm given")
+		return nil, errors.New("no arm given")
 	}
 	return arms, nil
 }

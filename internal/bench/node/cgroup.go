@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func newTree(scenario bench.Scenario, podCPUs, clientCPU string) (*tree, error) 
 	}
 	// The node's own share against system.slice: its CPUs are not contended
 	// by pods, so this only completes the picture.
-	node := bench.KubeletWeight(1000 * (countCPUs(podCPUs)))
+	node := bench.KubeletWeight(1000 * countCPUs(podCPUs))
 	steps := []func() error{
 		func() error { return t.make(kubepods, node) },
 		func() error { return t.set(kubepods, "cpuset.cpus", podCPUs) },
@@ -128,7 +129,7 @@ func parseUsage(text string) (time.Duration, error) {
 			return time.Duration(n) * time.Microsecond, nil
 		}
 	}
-	return 0, fmt.Errorf("no usage_usec in cpu.stat")
+	return 0, errors.New("no usage_usec in cpu.stat")
 }
 
 // countCPUs counts the CPUs of a list like "0-2,5". The list is ours, so that

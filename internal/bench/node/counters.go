@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -175,7 +176,7 @@ func parseBusy(text string) (busy time.Duration, err error) {
 		busy += time.Duration(ns)
 	}
 	if busy == 0 {
-		return 0, fmt.Errorf("parse /proc/schedstat: no CPU ran a thread")
+		return 0, errors.New("parse /proc/schedstat: no CPU ran a thread")
 	}
 	return busy, nil
 }

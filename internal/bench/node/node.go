@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,7 +116,7 @@ func (n *node) prepare() error {
 	}
 	var err error
 	last := n.spec.CPUs - 1
-	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", last-1), fmt.Sprint(last)); err != nil {
+	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", last-1), strconv.Itoa(last)); err != nil {
 		return err
 	}
 	if n.spec.Arm.BackgroundIdle {
@@ -124,7 +125,7 @@ func (n *node) prepare() error {
 		}
 		n.tree.weights[bestEffort] = 0 // an idle group has no weight
 	}
-	if err := n.tree.set(driver, "cgroup.procs", fmt.Sprint(os.Getpid())); err != nil {
+	if err := n.tree.set(driver, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
 	if err := pinProcess(last); err != nil {

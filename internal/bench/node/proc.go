@@ -12,6 +12,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -48,7 +50,7 @@ const serverAddr = "127.0.0.1:11211"
 func (n *node) startServer(ctx context.Context) error {
 	_, port, _ := net.SplitHostPort(serverAddr)
 	cmd := exec.CommandContext(ctx, n.spec.Memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
-		"-m", "64", "-c", "256", "-t", fmt.Sprint(n.spec.Scenario.Threads))
+		"-m", "64", "-c", "256", "-t", strconv.Itoa(n.spec.Scenario.Threads))
 	if err := n.tree.start(cmd, critical+"/ctr"); err != nil {
 		return err
 	}
@@ -184,8 +186,7 @@ func (g *generator) wait() (bench.Client, error) {
 
 // stop ends everything that was started, newest first.
 func (n *node) stop() {
-	for i := len(n.started) - 1; i >= 0; i-- {
-		cmd := n.started[i]
+	for _, cmd := range slices.Backward(n.started) {
 		_ = cmd.Cancel()
 		_ = cmd.Wait() // ended by the signal
 	}

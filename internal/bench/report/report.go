@@ -6,6 +6,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,7 +83,7 @@ func Read(dir string) (*Report, error) {
 // a file is not believed because it says so.
 func New(records []bench.Record) (*Report, error) {
 	if len(records) == 0 {
-		return nil, fmt.Errorf("make report: no records")
+		return nil, errors.New("make report: no records")
 	}
 	r := &Report{Scenario: records[0].Scenario, Records: records}
 	for i := range records {
@@ -127,24 +128,24 @@ func (r *Report) row(rec *bench.Record) *Row {
 
 // add merges a window into the row. Rates are means over windows, all windows
 // of a scenario being equally long; latencies are merged, never averaged.
-func (row *Row) add(rec *bench.Record, void *int) {
+func (r *Row) add(rec *bench.Record, void *int) {
 	if v := bench.Judge(rec); !v.Valid {
 		*void++
-		row.Void = append(row.Void, v.Reasons...)
+		r.Void = append(r.Void, v.Reasons...)
 		return
 	}
 	w, l := &rec.Window, rec.Window.Ledger
-	row.Latency.Merge(w.Client.Latency)
-	row.Lag.Merge(w.Client.Lag)
-	mean := func(into *float64, v float64) { *into += (v - *into) / float64(row.Windows+1) }
-	mean(&row.Offered, w.Client.Offered)
-	mean(&row.Achieved, w.Client.Achieved)
-	mean(&row.Background, l.BackgroundCPUs())
-	mean(&row.Critical, l.CriticalCPUs())
-	mean(&row.Harvest, l.Harvest())
-	row.RunDelay = max(row.RunDelay, float64(w.Client.RunDelay)/float64(rec.Scenario.Load.Window))
-	row.PodCPUs = l.PodCPUs
-	row.Windows++
+	r.Latency.Merge(w.Client.Latency)
+	r.Lag.Merge(w.Client.Lag)
+	mean := func(into *float64, v float64) { *into += (v - *into) / float64(r.Windows+1) }
+	mean(&r.Offered, w.Client.Offered)
+	mean(&r.Achieved, w.Client.Achieved)
+	mean(&r.Background, l.BackgroundCPUs())
+	mean(&r.Critical, l.CriticalCPUs())
+	mean(&r.Harvest, l.Harvest())
+	r.RunDelay = max(r.RunDelay, float64(w.Client.RunDelay)/float64(rec.Scenario.Load.Window))
+	r.PodCPUs = l.PodCPUs
+	r.Windows++
 }
 
 // ends returns the arm's first and last step, if both have figures.
@@ -177,7 +178,7 @@ func (r *Report) Headline() []string {
 			continue
 		}
 		worst, _ := a.worst()
-		growth = append(growth, fmt.Sprintf("%s %s", a.Name, fold(times(worst.P(.99), first.P(.99)))))
+		growth = append(growth, fmt.Sprintf("%s under %s", fold(times(worst.P(.99), first.P(.99))), a.Name))
 		figures = append(figures, fmt.Sprintf("%s %s → %s (at %d)", a.Name, micros(first.P(.99)), micros(worst.P(.99)), worst.Density))
 		background = append(background, fmt.Sprintf("%.2f under %s", last.Background, a.Name))
 		top = last.Density
@@ -188,9 +189,9 @@ func (r *Report) Headline() []string {
 	// The first figure carries the unit for all.
 	background[0] = strings.Replace(background[0], " ", " CPUs ", 1)
 	return slices.Concat([]string{
-		fmt.Sprintf("Up to %d spinners beside memcached, its p99 grew at worst: %s.", top, strings.Join(growth, ", ")),
+		fmt.Sprintf("With up to %d spinners beside it, memcached's p99 grew at worst %s.", top, list(growth)),
 		fmt.Sprintf("p99 without background → at its worst step: %s. At %d spinners background got %s.",
-			strings.Join(figures, ", "), top, strings.Join(background, ", ")),
+			strings.Join(figures, ", "), top, list(background)),
 	}, r.versus(top), out)
 }
 
@@ -230,12 +231,21 @@ func change(ratio float64, above, below, same string) string {
 	return same
 }
 
+// list joins parts as a sentence does.
+func list(parts []string) string {
+	last := len(parts) - 1
+	if last < 1 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(parts[:last], ", ") + " and " + parts[last]
+}
+
 // fold shows a growth to three digits.
 func fold(ratio float64) string {
 	if ratio < 10 {
-		return fmt.Sprintf("%.2f-fold", ratio)
+		return fmt.Sprintf("%.2f×", ratio)
 	}
-	return fmt.Sprintf("%.0f-fold", ratio)
+	return fmt.Sprintf("%.0f×", ratio)
 }
 
 func times(a, b time.Duration) float64 {
@@ -245,18 +255,19 @@ func times(a, b time.Duration) float64 {
 	return float64(a) / float64(b)
 }
 
-// micros shows a latency to three digits with its unit.
+// micros shows a latency to three digits with its unit, which no line break parts
+// from it.
 func micros(d time.Duration) string {
 	us := float64(d) / 1e3
 	switch {
 	case us < 10:
-		return fmt.Sprintf("%.1f µs", us)
+		return fmt.Sprintf("%.1f\u00a0µs", us)
 	case us < 1e3:
-		return fmt.Sprintf("%.0f µs", us)
+		return fmt.Sprintf("%.0f\u00a0µs", us)
 	case us < 1e4:
-		return fmt.Sprintf("%.2f ms", us/1e3)
+		return fmt.Sprintf("%.2f\u00a0ms", us/1e3)
 	case us < 1e5:
-		return fmt.Sprintf("%.1f ms", us/1e3)
+		return fmt.Sprintf("%.1f\u00a0ms", us/1e3)
 	}
-	return fmt.Sprintf("%.0f ms", us/1e3)
+	return fmt.Sprintf("%.0f\u00a0ms", us/1e3)
 }

@@ -110,7 +110,7 @@ func TestBrokenEventEndsTheRun(t *testing.T) {
 }
 
 func TestShorten(t *testing.T) {
-	got := shorten([]string{"-kernel", "/home/me/.cache/temper/vmlinux", "-chardev", "file,id=console,path=/tmp/x/console", "-plugin", "/a/clock.so,stats=on", "-smp", "4,sockets=1"})
+	got := shorten([]string{"-kernel", "/var/cache/temper/vmlinux", "-chardev", "file,id=console,path=/tmp/x/console", "-plugin", "/a/clock.so,stats=on", "-smp", "4,sockets=1"})
 	want := []string{"-kernel", "vmlinux", "-chardev", "file,id=console,path=console", "-plugin", "clock.so,stats=on", "-smp", "4,sockets=1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
