@@ -213,7 +213,8 @@ static int64_t next_timer(void)
  * the vCPU's own time makes the slice end at the quantum.
  *
  * A vCPU without room is sent back at once by an exit request. A slice of 0 would
- * do so too, but QEMU takes it as an expired timer and interrupts every vCPU.
+ * do so too, but QEMU takes it as an expired timer and interrupts every vCPU. The
+ * slice is of 1 ns because QEMU accounts all of it when the vCPU takes an INIT.
  */
 static int64_t slice_start(struct vcpu *v)
 {
@@ -234,7 +235,7 @@ static int64_t slice_start(struct vcpu *v)
 	if (room <= 0 || (timer > 0 && until_timer <= 0)) {
 		stats.parked++;
 		cpu_exit(v->cpu);
-		return now;
+		return timer > 0 ? now + timer - 1 : now;
 	}
 	if (timer >= 0 && until_timer > room)
 		return v->time_ns + until_timer - room;
