@@ -82,9 +82,9 @@ APT::Sandbox::User "root";
 	return a, nil
 }
 
-// apt runs one of apt's tools on the private state.
-func (a *archive) apt(ctx context.Context, dir, tool string, args ...string) error {
-	cmd := exec.CommandContext(ctx, tool, append([]string{"-q", "-c", filepath.Join(a.dir, "apt.conf")}, args...)...)
+// aptGet runs apt-get on the private state, in dir.
+func (a *archive) aptGet(ctx context.Context, dir string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-c", filepath.Join(a.dir, "apt.conf")}, args...)...)
 	cmd.Dir = dir
 	// A caller's APT_CONFIG could point back at the host's state.
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "APT_CONFIG=") })
@@ -92,7 +92,7 @@ func (a *archive) apt(ctx context.Context, dir, tool string, args ...string) err
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run %s %s: %w: %s", tool, strings.Join(args, " "), err, aptErrors(out.Bytes()))
+		return fmt.Errorf("run apt-get %s: %w: %s", strings.Join(args, " "), err, aptErrors(out.Bytes()))
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (a *archive) update(ctx context.Context) error {
 	}
 	clear(a.idx)
 	a.updated = true
-	err := a.apt(ctx, a.dir, "apt-get", "update", "--error-on=any")
+	err := a.aptGet(ctx, a.dir, "update", "--error-on=any")
 	if err == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (a *archive) update(ctx context.Context) error {
 
 func (a *archive) updateWithNewerKeyring(ctx context.Context) error {
 	// Without --error-on=any this succeeds with the lists that verified.
-	if err := a.apt(ctx, a.dir, "apt-get", "update"); err != nil {
+	if err := a.aptGet(ctx, a.dir, "update"); err != nil {
 		return err
 	}
 	p, err := a.newest("debian-archive-keyring", suites...)
@@ -171,7 +171,7 @@ func (a *archive) updateWithNewerKeyring(ctx context.Context) error {
 	clear(a.idx)
 	// A suite that a mirror no longer has is no reason to stop: what needs it
 	// names it when it is missing.
-	return a.apt(ctx, a.dir, "apt-get", "update")
+	return a.aptGet(ctx, a.dir, "update")
 }
 
 // fresh makes sure lists exist and are not too old to resolve new things from.
@@ -217,7 +217,7 @@ func (a *archive) fetch(ctx context.Context, pkgs ...*pkg) ([]string, error) {
 		return nil, fmt.Errorf("download packages: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if err := a.apt(ctx, tmp, "apt-get", append([]string{"download"}, wanted...)...); err != nil {
+	if err := a.aptGet(ctx, tmp, append([]string{"download"}, wanted...)...); err != nil {
 		return nil, fmt.Errorf("download packages: %w", err)
 	}
 	got, err := filepath.Glob(filepath.Join(tmp, "*.deb"))
@@ -272,8 +272,8 @@ func (a *archive) load(suite string) (index, error) {
 
 // newest returns the package called name of the last of the suites that has it.
 func (a *archive) newest(name string, from ...string) (*pkg, error) {
-	for i := len(from) - 1; i >= 0; i-- {
-		x, err := a.load(from[i])
+	for _, suite := range slices.Backward(from) {
+		x, err := a.load(suite)
 		if err != nil {
 			return nil, err
 		}

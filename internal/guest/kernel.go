@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -20,22 +20,26 @@ type kernelSpec struct {
 	version string   // major.minor
 	suites  []string // where to look, in this order
 	want    schedExt
+	// orNewer takes the next version that qualifies once Debian dropped this
+	// one: its development suites hold only the newest.
+	orNewer bool
 }
 
 // kernels are the names Machine.Kernel knows. A mirror keeps few versions of a
 // suite, so a row names a minor version and not a package.
 var kernels = []kernelSpec{
-	{"7.3", "7.3", []string{"sid", "forky", "experimental"}, schedExtGood},
+	// The early warning: whatever comes after the main kernel.
+	{name: "7.3", version: "7.3", suites: []string{"sid", "forky", "experimental"}, want: schedExtGood, orNewer: true},
 	// The main kernel: it has ext_server and EXT_GROUP_SCHED.
-	{"7.2", "7.2", []string{"sid", "forky", "experimental"}, schedExtGood},
-	{"6.18", "6.18", []string{"trixie-backports"}, schedExtGood},
-	{"6.17", "6.17", []string{"trixie-backports"}, schedExtGood},
+	{name: "7.2", version: "7.2", suites: []string{"sid", "forky", "experimental"}, want: schedExtGood, orNewer: true},
+	{name: "6.18", version: "6.18", suites: []string{"trixie-backports"}, want: schedExtGood},
+	{name: "6.17", version: "6.17", suites: []string{"trixie-backports"}, want: schedExtGood},
 	// The oldest supported: no cgroup_set_bandwidth, no bw_quota_us.
-	{"6.16", "6.16", []string{"trixie-backports"}, schedExtGood},
+	{name: "6.16", version: "6.16", suites: []string{"trixie-backports"}, want: schedExtGood},
 	// Fixture: a kernel without sched_ext.
-	{"6.12", "6.12", []string{"trixie", "bookworm-backports"}, schedExtNone},
+	{name: "6.12", version: "6.12", suites: []string{"trixie", "bookworm-backports"}, want: schedExtNone},
 	// Fixture: sched_ext whose kfuncs cannot be called.
-	{"7.2-badbtf", "7.2", []string{"trixie-backports"}, schedExtMalformed},
+	{name: "7.2-badbtf", version: "7.2", suites: []string{"trixie-backports"}, want: schedExtMalformed},
 }
 
 // Kernels are the names that Machine.Kernel may have.
@@ -94,34 +98,48 @@ func (s kernelSpec) build(ctx context.Context, a *archive, dir string) (kernel, 
 	return kernel{}, errors.Join(refused...)
 }
 
-// candidates are the packages that hold a kernel of this version: suites in
-// the spec's order, newest first. The cloud flavour has every driver a guest
-// needs built in. Debian signs a little after it builds, so the unsigned
-// package may be the only one.
+// kernelPackage matches the packages that may hold a kernel, and the version
+// in their name. The cloud flavour has every driver a guest needs built in.
+// Debian signs a little after it builds, so the unsigned package may be the
+// only one.
+var kernelPackage = regexp.MustCompile(`^linux-(?:image|binary|binary-unsigned)-(\d+)\.(\d+)(?:[.+-].*)?-cloud-amd64(?:-unsigned)?$`)
+
+// candidates are the packages to try: the spec's version before newer ones,
+// suites in the spec's order, a suite's newest build first.
 func (s kernelSpec) candidates(a *archive) ([]*pkg, error) {
-	named := regexp.MustCompile(`^linux-(image|binary|binary-unsigned)-` + regexp.QuoteMeta(s.version) +
-		`([.+-].*)?-cloud-amd64(-unsigned)?$`)
-	var out []*pkg
-	for _, suite := range s.suites {
+	major, minor := splitVersion(s.version)
+	type candidate struct {
+		major, minor, suite int
+		p                   *pkg
+	}
+	var found []candidate
+	for i, suite := range s.suites {
 		x, err := a.load(suite)
 		if err != nil {
 			return nil, err
 		}
-		var found []*pkg
 		for name, v := range x {
+			m := kernelPackage.FindStringSubmatch(name)
+			if m == nil {
+				continue
+			}
+			c := candidate{suite: i, p: v.newest()}
+			c.major, c.minor = splitVersion(m[1] + "." + m[2])
+			newer := c.major > major || c.major == major && c.minor > minor
 			// From 6.19 on, linux-image-* is an empty package that depends on
 			// linux-binary-*, where the kernel is.
-			if p := v.newest(); named.MatchString(name) && p.size > 1<<20 {
-				found = append(found, p)
+			if c.p.size > 1<<20 && (s.orNewer && newer || c.major == major && c.minor == minor) {
+				found = append(found, c)
 			}
 		}
-		slices.SortFunc(found, func(a, b *pkg) int {
-			if c := compareVersions(b.version, a.version); c != 0 {
-				return c
-			}
-			return len(a.name) - len(b.name)
-		})
-		out = append(out, found...)
+	}
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.major, b.major), cmp.Compare(a.minor, b.minor), cmp.Compare(a.suite, b.suite),
+			compareVersions(b.p.version, a.p.version), cmp.Compare(len(a.p.name), len(b.p.name)))
+	})
+	out := make([]*pkg, 0, len(found))
+	for _, c := range found {
+		out = append(out, c.p)
 	}
 	return out, nil
 }
@@ -148,8 +166,7 @@ func (s kernelSpec) try(ctx context.Context, a *archive, p *pkg, dir string) (ke
 	if err := extractVmlinux(ctx, image, vmlinux); err != nil {
 		return kernel{}, err
 	}
-	major, minor := splitVersion(s.version)
-	got, err := inspectBTF(vmlinux, major, minor)
+	got, err := inspectBTF(vmlinux, release)
 	if err != nil {
 		return kernel{}, err
 	}
@@ -177,10 +194,9 @@ func findImage(root string) (image, release string, err error) {
 	return "", "", errors.New("no kernel image in it")
 }
 
-// splitVersion reads "7.2"; the table holds nothing else.
+// splitVersion reads the first two numbers of "7.2", "7.2.13+deb14" or "7.3-cloud".
 func splitVersion(s string) (major, minor int) {
-	a, b, _ := strings.Cut(s, ".")
-	major, _ = strconv.Atoi(a)
-	minor, _ = strconv.Atoi(b)
+	// What does not scan stays zero, which is older than every kernel here.
+	_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor)
 	return major, minor
 }

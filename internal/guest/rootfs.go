@@ -232,10 +232,10 @@ func addSystem(ctx context.Context, t tree) error {
 	t.dir("root", 0o700)
 	t.char("dev/console", 5, 1)
 	t.char("dev/null", 1, 3)
-	t.file("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\ntemper:x:1000:1000:temper:/home/temper:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"), 0o644)
-	t.file("etc/group", []byte("root:x:0:\ntemper:x:1000:\nnogroup:x:65534:\n"), 0o644)
-	t.file("etc/hosts", []byte("127.0.0.1 localhost guest\n"), 0o644)
-	t.file("etc/nsswitch.conf", []byte("passwd: files\ngroup: files\nhosts: files\n"), 0o644)
+	t.file("etc/passwd", []byte("root:x:0:0:root:/root:/bin/sh\ntemper:x:1000:1000:temper:/home/temper:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"))
+	t.file("etc/group", []byte("root:x:0:\ntemper:x:1000:\nnogroup:x:65534:\n"))
+	t.file("etc/hosts", []byte("127.0.0.1 localhost guest\n"))
+	t.file("etc/nsswitch.conf", []byte("passwd: files\ngroup: files\nhosts: files\n"))
 	return addApplets(ctx, t)
 }
 

@@ -39,79 +39,59 @@ func (c *Cmd) Run(ctx context.Context) error {
 
 // prepare resolves every part and writes what this one run needs.
 func (c *Cmd) prepare(ctx context.Context) (*boot, error) {
-	m := c.Machine.withDefaults()
-	topo, err := ParseTopology(m.Topology)
+	b, root, err := c.resolve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	k, err := resolveKernel(ctx, m.Kernel, c.Log)
-	if err != nil {
-		return nil, err
-	}
-	qemu, version, err := resolveQEMU(ctx, c.Log)
-	if err != nil {
-		return nil, err
-	}
-	init, err := resolveInit(ctx, c.Log)
-	if err != nil {
-		return nil, err
-	}
-	root, err := resolveRoot(ctx, m.Packages, init, c.Log)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "temper-guest-")
-	if err != nil {
+	if b.dir, err = os.MkdirTemp("", "temper-guest-"); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
-	b := &boot{machine: m, topology: topo, kernel: k, dir: dir, qemu: qemu}
-	c.prov = Provenance{
-		QEMUVersion: version, KernelRelease: k.Release, KernelPackage: k.Package, KernelVersion: k.Version,
-		Packages: root.Packages,
+	if err := b.writeInitrd(c, root); err != nil {
+		os.RemoveAll(b.dir)
+		return nil, err
+	}
+	c.prov.QEMUArgs = b.args()
+	return b, nil
+}
+
+// resolve finds the machine's parts and fills in where they are from.
+func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
+	b := &boot{machine: c.Machine.withDefaults()}
+	var root rootfs
+	var err error
+	if b.topology, err = ParseTopology(b.machine.Topology); err != nil {
+		return nil, root, err
+	}
+	if b.kernel, err = resolveKernel(ctx, b.machine.Kernel, c.Log); err != nil {
+		return nil, root, err
+	}
+	var version, init string
+	if b.qemu, version, err = resolveQEMU(ctx, c.Log); err != nil {
+		return nil, root, err
+	}
+	if init, err = resolveInit(ctx, c.Log); err != nil {
+		return nil, root, err
+	}
+	if root, err = resolveRoot(ctx, b.machine.Packages, init, c.Log); err != nil {
+		return nil, root, err
 	}
 	if err := b.choose(ctx, c, version); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+		return nil, root, err
 	}
-	if err := b.writeInitrd(c, root); err != nil {
-		os.RemoveAll(dir)
-		return nil, err
+	c.prov = Provenance{
+		QEMUVersion: version, Accel: b.accel, Clock: b.clock, ClockNote: b.clockNote,
+		KernelRelease: b.kernel.Release, KernelPackage: b.kernel.Package, KernelVersion: b.kernel.Version,
+		CommandLine: b.commandLine(), Packages: root.Packages,
 	}
-	c.prov.Accel, c.prov.Clock, c.prov.ClockNote = b.accel, b.clock, b.clockNote
-	c.prov.QEMUArgs, c.prov.CommandLine = b.args(), b.commandLine()
-	return b, nil
+	return b, root, nil
 }
 
 // writeInitrd writes the root file system followed by what is this run's own.
 // The kernel unpacks one archive after the other.
 func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
-	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: append([]string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root", "TERM=dumb", "OUT=" + wire.OutDir,
-	}, c.Env...)}
-	if len(job.Args) == 0 {
-		job.Args = []string{c.Path}
-	}
-	t := tree{}
-	jobJSON, err := json.Marshal(job)
+	own, err := c.files(b.machine.Files)
 	if err != nil {
-		return fmt.Errorf("encode job: %w", err)
-	}
-	t.file(wire.JobPath, jobJSON, 0o644)
-	if c.Stdin != nil {
-		in, err := io.ReadAll(c.Stdin)
-		if err != nil {
-			return fmt.Errorf("read standard input: %w", err)
-		}
-		t.file(wire.StdinPath, in, 0o644)
-	}
-	if c.Dir != "" {
-		t.dir(c.Dir, 0o755)
-	}
-	for to, from := range b.machine.Files {
-		if err := t.copyFrom(to, from); err != nil {
-			return err
-		}
+		return err
 	}
 	f, err := os.Create(b.initrd())
 	if err != nil {
@@ -127,38 +107,60 @@ func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
 		return fmt.Errorf("write initrd: %w", err)
 	}
 	w := bufio.NewWriterSize(f, 1<<20)
-	if err := errors.Join(t.write(w), w.Flush()); err != nil {
+	if err := errors.Join(own.write(w), w.Flush()); err != nil {
 		return fmt.Errorf("write initrd: %w", err)
 	}
 	return nil
 }
 
+// files are what this command adds to the root file system: its job, its
+// standard input, its directory and what is copied in.
+func (c *Cmd) files(copied map[string]string) (tree, error) {
+	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: append([]string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "TERM=dumb", "OUT=" + wire.OutDir,
+	}, c.Env...)}
+	if len(job.Args) == 0 {
+		job.Args = []string{c.Path}
+	}
+	b, err := json.Marshal(job)
+	if err != nil {
+		return nil, fmt.Errorf("encode job: %w", err)
+	}
+	t := tree{}
+	t.file(wire.JobPath, b)
+	if c.Stdin != nil {
+		in, err := io.ReadAll(c.Stdin)
+		if err != nil {
+			return nil, fmt.Errorf("read standard input: %w", err)
+		}
+		t.file(wire.StdinPath, in)
+	}
+	if c.Dir != "" {
+		t.dir(c.Dir, 0o755)
+	}
+	for to, from := range copied {
+		if err := t.copyFrom(to, from); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
 // run starts QEMU and follows it to its end.
 func (b *boot) run(ctx context.Context, c *Cmd) error {
 	started := time.Now()
-	// Both files exist before QEMU opens them, so that they can be followed.
+	// The file exists before QEMU opens it, so that it can be followed.
 	port, err := os.Create(b.port())
 	if err != nil {
 		return fmt.Errorf("create port file: %w", err)
 	}
 	defer port.Close()
 	var said bytes.Buffer
-	cmd := exec.Command(b.qemu, b.args()...)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	exited := make(chan error, 1)
-	up := make(chan error, 1)
-	go func() {
-		// The death signal follows the thread that started the process.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		up <- err
-		if err == nil {
-			exited <- cmd.Wait()
-		}
-	}()
-	if err := <-up; err != nil {
+	qemu := exec.Command(b.qemu, b.args()...)
+	qemu.Stdout, qemu.Stderr = &said, &said
+	exited, err := startProcess(qemu)
+	if err != nil {
 		return fmt.Errorf("start qemu: %w", err)
 	}
 	s := &session{cmd: c, tail: &tailReader{f: port, poll: followPoll, stop: make(chan struct{})}}
@@ -170,17 +172,34 @@ func (b *boot) run(ctx context.Context, c *Cmd) error {
 	case err = <-followed:
 		ended = true
 	case <-exited:
-		exited <- nil
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
 	}
-	stopProcess(cmd.Process, exited)
+	stopProcess(qemu.Process, exited)
 	if !ended {
 		close(s.tail.stop)
 		err = <-followed
 	}
-	console := b.console(c.Console)
-	return b.verdict(c, s, outcome{err, cause, time.Since(started), console, strings.TrimSpace(said.String())})
+	return b.verdict(c, s, outcome{err, cause, time.Since(started), b.console(c.Console), strings.TrimSpace(said.String())})
+}
+
+// startProcess starts cmd and closes exited when it has ended. The process
+// does not outlive this one, whatever ends it.
+func startProcess(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	up, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		// The death signal follows the thread that started the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		up <- err
+		if err == nil {
+			_ = cmd.Wait() // being told to stop is no success; what counts is on the port
+		}
+	}()
+	return done, <-up
 }
 
 // outcome is how a machine ended.
@@ -228,7 +247,7 @@ func (b *boot) verdict(c *Cmd, s *session, o outcome) error {
 const grace = 5 * time.Second
 
 // stopProcess ends QEMU: the guest has said all it had to, or is given up.
-func stopProcess(p *os.Process, exited <-chan error) {
+func stopProcess(p *os.Process, exited <-chan struct{}) {
 	_ = p.Signal(syscall.SIGTERM)
 	select {
 	case <-exited:

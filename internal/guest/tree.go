@@ -43,9 +43,9 @@ func (t tree) add(p string, n node) {
 	t[p] = n
 }
 
-func (t tree) dir(p string, perm int)            { t.add(p, node{mode: typeDir | perm}) }
-func (t tree) link(p, target string)             { t.add(p, node{mode: typeLink | 0o777, data: []byte(target)}) }
-func (t tree) file(p string, b []byte, perm int) { t.add(p, node{mode: typeFile | perm, data: b}) }
+func (t tree) dir(p string, perm int)  { t.add(p, node{mode: typeDir | perm}) }
+func (t tree) link(p, target string)   { t.add(p, node{mode: typeLink | 0o777, data: []byte(target)}) }
+func (t tree) file(p string, b []byte) { t.add(p, node{mode: typeFile | 0o644, data: b}) }
 func (t tree) char(p string, major, minor int) {
 	t.add(p, node{mode: typeChar | 0o666, major: major, minor: minor})
 }

@@ -55,7 +55,7 @@ func TestTreeWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr := tree{}
-	tr.file("/etc/hosts", []byte("127.0.0.1\n"), 0o644)
+	tr.file("/etc/hosts", []byte("127.0.0.1\n"))
 	tr.char("dev/null", 1, 3)
 	if err := tr.copyFrom("/bin/x", host); err != nil {
 		t.Fatal(err)

@@ -115,11 +115,12 @@ const (
 	schedExtMalformed schedExt = "malformed" // its kfuncs cannot be called
 )
 
-// inspectBTF classifies the kernel at path. From 7.1 on, kfuncs with implicit
+// inspectBTF classifies the kernel of this release at path. From 7.1 on, kfuncs with implicit
 // arguments are described twice, the second time with the suffix _impl; a
 // pahole that is too old leaves the twin out, and the verifier then refuses
 // every scheduler that kicks a CPU.
-func inspectBTF(path string, major, minor int) (schedExt, error) {
+func inspectBTF(path, release string) (schedExt, error) {
+	major, minor := splitVersion(release)
 	f, err := elf.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("open kernel: %w", err)
