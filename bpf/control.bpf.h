@@ -11,6 +11,7 @@ const volatile u64 dead_man_ns;
 struct control {
 	struct bpf_timer timer; /* rescue and dead-man */
 	u64 heartbeat_at;
+	u64 dead_man_ns; /* for status */
 	u64 live; /* a pinned timer outlives the detach: it stops itself */
 };
 
@@ -39,7 +40,7 @@ static __always_inline struct control *lookup_control(void)
 
 static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 {
-	static char stale[] = "no heartbeat from the agent";
+	static char stale[] = "no heartbeat from the agent for %llu ms";
 	u64 period = RESCUE_IDLE_PERIOD_NS;
 	u64 now = bpf_ktime_get_ns();
 	int tier;
@@ -47,7 +48,9 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 	if (!control->live)
 		return 0;
 	if (is_stale(control->heartbeat_at, now, dead_man_ns)) {
-		scx_bpf_exit_bstr(TEMPER_EXIT_STALE, stale, NULL, 0);
+		unsigned long long ms[] = { (now - control->heartbeat_at) / 1000000 };
+
+		scx_bpf_exit_bstr(TEMPER_EXIT_STALE, stale, ms, sizeof(ms));
 		return 0;
 	}
 	for (tier = 0; tier < TEMPER_TIERS; tier++)
@@ -66,6 +69,7 @@ static __always_inline s32 start_rescue_timer(void)
 	if (!control)
 		return -2; /* ENOENT */
 	control->heartbeat_at = bpf_ktime_get_ns();
+	control->dead_man_ns = dead_man_ns;
 	control->live = 1;
 	err = bpf_timer_init(&control->timer, &controls, CLOCK_MONOTONIC);
 	if (err && err != -16) /* EBUSY: from an attach before this one */

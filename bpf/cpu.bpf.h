@@ -63,31 +63,38 @@ static __always_inline u64 cpu_bit(s32 cpu)
 	return 1ULL << (cpu & 63);
 }
 
-static __always_inline void set_preemptible(u32 tier, s32 cpu)
+static __always_inline u64 *preemptible_word(u32 tier, s32 cpu)
 {
 	u32 word = (u32)cpu / 64;
 
-	if (tier < TEMPER_TIERS && word < TEMPER_MASK_WORDS)
-		__sync_fetch_and_or(&preemptible[tier].words[word], cpu_bit(cpu));
+	one_copy(tier);
+	one_copy(word);
+	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
+		return NULL;
+	return &preemptible[tier].words[word];
+}
+
+static __always_inline void set_preemptible(u32 tier, s32 cpu)
+{
+	u64 *word = preemptible_word(tier, cpu);
+
+	if (word)
+		__sync_fetch_and_or(word, cpu_bit(cpu));
 }
 
 /* Returns whether the bit was set: of several callers one gets true. */
 static __always_inline bool clear_preemptible(u32 tier, s32 cpu)
 {
-	u32 word = (u32)cpu / 64;
+	u64 *word = preemptible_word(tier, cpu);
 
-	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
-		return false;
-	return __sync_fetch_and_and(&preemptible[tier].words[word], ~cpu_bit(cpu)) & cpu_bit(cpu);
+	return word && (__sync_fetch_and_and(word, ~cpu_bit(cpu)) & cpu_bit(cpu));
 }
 
 static __always_inline bool is_preemptible(u32 tier, s32 cpu)
 {
-	u32 word = (u32)cpu / 64;
+	u64 *word = preemptible_word(tier, cpu);
 
-	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
-		return false;
-	return preemptible[tier].words[word] & cpu_bit(cpu);
+	return word && (*(volatile u64 *)word & cpu_bit(cpu));
 }
 
 static __always_inline bool mask_has(const struct temper_mask *mask, s32 cpu)
@@ -98,7 +105,7 @@ static __always_inline bool mask_has(const struct temper_mask *mask, s32 cpu)
 }
 
 /* Whether another thread of cpu's core runs a critical task. */
-static __always_inline bool sibling_is_critical(s32 cpu)
+__noinline int sibling_is_critical(s32 cpu)
 {
 	s32 sibling = cpu;
 	int i;

@@ -31,19 +31,26 @@ struct search {
 	u64 prev_bit;
 };
 
-/* The 64-bit find-first-set, which BPF lacks as an instruction. */
+/*
+ * Find the first set bit, which BPF has no instruction for: a de Bruijn
+ * sequence has each six-bit pattern once, so that the product's top six bits
+ * tell the shifts apart. No branches: the verifier would walk them all.
+ */
+#define DE_BRUIJN 0x022fdd63cc95386dULL
+
+static const u8 de_bruijn_bit[64] = {
+	0,  1,  2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28,
+	62, 5,	39, 46, 44, 42, 22, 9,	24, 35, 59, 56, 49, 18, 29, 11,
+	63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21, 23, 58, 17, 10,
+	51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
+};
+
 static __always_inline u32 lowest_bit(u64 bits)
 {
-	u32 n = 0;
+	u64 i = ((bits & -bits) * DE_BRUIJN) >> 58;
 
-	bits &= -bits;
-	n += !!(bits & 0xffffffff00000000ULL) << 5;
-	n += !!(bits & 0xffff0000ffff0000ULL) << 4;
-	n += !!(bits & 0xff00ff00ff00ff00ULL) << 3;
-	n += !!(bits & 0xf0f0f0f0f0f0f0f0ULL) << 2;
-	n += !!(bits & 0xccccccccccccccccULL) << 1;
-	n += !!(bits & 0xaaaaaaaaaaaaaaaaULL);
-	return n;
+	one_copy(i);
+	return de_bruijn_bit[i & 63];
 }
 
 static __always_inline u64 llc_word(u32 llc, u32 word)
@@ -105,7 +112,7 @@ static __always_inline bool may_run_on(const struct task_struct *p, s32 cpu)
  * preemptible bits are read without a lock: a wrong answer lends one CPU for as
  * long as a reclaim takes.
  */
-static __noinline u32 fence_use(u64 generation, s32 cpu)
+__noinline int fence_use(u64 generation, s32 cpu)
 {
 	const struct cpumask *idle, *cores;
 	struct temper_mask *fence;
@@ -135,9 +142,9 @@ static __noinline u32 fence_use(u64 generation, s32 cpu)
 		members = fence->words[word];
 		if (!members)
 			continue;
-		lower = preemptible[TEMPER_SYSTEM].words[word] |
-			preemptible[TEMPER_STANDARD].words[word] |
-			preemptible[TEMPER_BACKGROUND].words[word];
+		lower = preemptible[TEMPER_SYSTEM].words[word & (TEMPER_MASK_WORDS - 1)] |
+			preemptible[TEMPER_STANDARD].words[word & (TEMPER_MASK_WORDS - 1)] |
+			preemptible[TEMPER_BACKGROUND].words[word & (TEMPER_MASK_WORDS - 1)];
 		if (word == (u32)cpu / 64) {
 			busy |= members & ~mask_word(idle, word) & ~lower & ~cpu_bit(cpu);
 			spare |= members & mask_word(cores, word) & ~own_core;
@@ -154,11 +161,12 @@ static __noinline u32 fence_use(u64 generation, s32 cpu)
 /* May a task of this tier be served on cpu now? Critical may be anywhere. */
 static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cpu)
 {
-	u32 use;
+	int use;
 
 	if (tier == TEMPER_CRITICAL)
 		return true;
-	if (!may_share_core(tier, tier == TEMPER_BACKGROUND && sibling_is_critical(cpu)))
+	if (has_smt && tier == TEMPER_BACKGROUND &&
+	    !may_share_core(tier, sibling_is_critical(cpu)))
 		return false;
 	if (lend == TEMPER_LEND_PER_CORE || !fence_of_cpu(generation, cpu))
 		return true;
@@ -166,36 +174,36 @@ static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cp
 	return may_lend(lend, use & 1, use & 2);
 }
 
+/* The previous CPU if it is a candidate: its caches are warm. Else the lowest. */
+static __always_inline s32 first_candidate(const struct search *s, u32 word, u64 candidates)
+{
+	if (word == s->prev_word && (candidates & s->prev_bit))
+		return word * 64 + s->prev_shift;
+	return word * 64 + lowest_bit(candidates);
+}
+
 /* Take one CPU of candidates, a word of an idle mask, out of the mask. */
 static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, u64 candidates)
 {
 	int i;
 
-	/* The previous CPU's caches are warm. */
-	if (word == s->prev_word && (candidates & s->prev_bit)) {
-		s32 prev = word * 64 + s->prev_shift;
-
-		if (may_serve(s->generation, s->lend, s->tier, prev) &&
-		    scx_bpf_test_and_clear_cpu_idle(prev))
-			return prev;
-		candidates &= ~s->prev_bit;
-	}
-	for (i = 0; i < MAX_CLAIMS; i++) {
+	for_each_num(i, 0, MAX_CLAIMS) {
 		s32 cpu;
 
 		if (!candidates)
-			return -1;
-		cpu = word * 64 + lowest_bit(candidates);
+			break;
+		cpu = first_candidate(s, word, candidates);
 		if (may_serve(s->generation, s->lend, s->tier, cpu) &&
 		    scx_bpf_test_and_clear_cpu_idle(cpu))
 			return cpu;
-		candidates &= candidates - 1;
+		candidates &= ~cpu_bit(cpu);
 	}
 	return -1;
 }
 
 /* One pass over the idle mask: whole cores or any CPU, one LLC or all. */
-static __noinline s32 claim_idle(struct task_struct *p, const struct search *s, bool cores, bool llc)
+__noinline s32 claim_idle(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull,
+			  bool cores, bool llc)
 {
 	const struct cpumask *idle;
 	s32 cpu = -1;
@@ -223,7 +231,7 @@ static __noinline s32 claim_idle(struct task_struct *p, const struct search *s, 
 	return cpu;
 }
 
-static __noinline s32 claim_idle_in_zone(struct task_struct *p, struct search *s, u32 zone)
+static __always_inline s32 claim_idle_in_zone(struct task_struct *p, struct search *s, u32 zone)
 {
 	s32 cpu;
 
@@ -281,29 +289,30 @@ static __always_inline s32 pick_idle(struct task_struct *p, struct search *s)
 }
 
 /* Claim a CPU that runs tier victim, in one zone. */
-static __noinline s32 claim_victim(struct task_struct *p, struct search *s, u32 victim, u32 zone)
+__noinline s32 claim_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull,
+			    u32 victim, u32 zone)
 {
 	int word, i;
 
 	s->zone = zone;
 	for_each_num(word, 0, TEMPER_MASK_WORDS) {
-		u64 candidates;
+		u64 candidates, *running;
 
-		if (word >= nr_words || victim >= TEMPER_TIERS)
+		if (word >= nr_words)
 			break;
-		candidates = preemptible[victim].words[word];
+		running = preemptible_word(victim, word * 64);
+		if (!running)
+			break;
+		candidates = *(volatile u64 *)running;
 		if (!candidates)
 			continue;
 		candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
-		for (i = 0; i < MAX_CLAIMS; i++) {
+		for_each_num(i, 0, MAX_CLAIMS) {
 			s32 cpu;
 
 			if (!candidates)
 				break;
-			if (word == s->prev_word && (candidates & s->prev_bit))
-				cpu = word * 64 + s->prev_shift;
-			else
-				cpu = word * 64 + lowest_bit(candidates);
+			cpu = first_candidate(s, word, candidates);
 			if (may_serve(s->generation, s->lend, s->tier, cpu) &&
 			    clear_preemptible(victim, cpu))
 				return cpu;

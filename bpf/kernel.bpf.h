@@ -32,6 +32,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_STACK = 23,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_MAP_TYPE_CGRP_STORAGE = 32,
 };
@@ -40,6 +41,7 @@ enum {
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1 << 10,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	CLOCK_MONOTONIC = 1,
 };
@@ -63,6 +65,16 @@ struct bpf_iter_num {
 #ifndef __kptr
 #define __kptr __attribute__((btf_type_tag("kptr")))
 #endif
+
+/* Arguments of functions that the verifier checks once, apart from their callers. */
+#define __arg_trusted __attribute__((btf_decl_tag("arg:trusted")))
+#define __arg_nonnull __attribute__((btf_decl_tag("arg:nonnull")))
+
+/*
+ * verifier: the bound of a variable is lost when the compiler keeps a second
+ * copy of it; this keeps one.
+ */
+#define one_copy(var) asm volatile("" : "+r"(var))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -97,6 +109,8 @@ struct sched_class;
 
 struct task_struct {
 	unsigned int flags;
+	u8 on_cpu; /* an int up to v6.18: its lowest byte has all it holds */
+	u8 on_rq;
 	int nr_cpus_allowed;
 	const cpumask_t *cpus_ptr;
 	unsigned short migration_disabled;
@@ -121,8 +135,12 @@ struct scx_cgroup_init_args {
 	u32 weight;
 };
 
+enum scx_exit_kind {
+	SCX_EXIT_NONE = 0,
+};
+
 struct scx_exit_info {
-	int kind;
+	enum scx_exit_kind kind;
 	s64 exit_code;
 	const char *reason;
 	char *msg;
@@ -203,6 +221,7 @@ extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
 extern struct cgroup *bpf_cgroup_acquire(struct cgroup *cgrp) __ksym;
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
+extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
 
@@ -245,12 +264,6 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 		     int *__n = bpf_iter_num_next(&__it);                                \
 		     (__n && ((i) = *__n, (i) >= (start) && (i) < (end)));               \
 	     });)
-
-#define for_each_queued(p, dsq_id, it)                                                   \
-	for (struct bpf_iter_scx_dsq it __attribute__((cleanup(bpf_iter_scx_dsq_destroy))), \
-	     *__q __attribute__((unused)) = (bpf_iter_scx_dsq_new(&it, (dsq_id), 0),     \
-					     (void)bpf_iter_scx_dsq_destroy, (void *)0); \
-	     (p = bpf_iter_scx_dsq_next(&it));)
 
 #define SCHED_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(temper_##name, ##args)
 #define SCHED_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(temper_##name, ##args)

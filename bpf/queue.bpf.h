@@ -20,6 +20,7 @@ static u64 nr_queued[TEMPER_TIERS] __attribute__((aligned(64)));
 
 static __always_inline u64 queued_in(u32 tier)
 {
+	one_copy(tier);
 	return tier < TEMPER_TIERS ? *(volatile u64 *)&nr_queued[tier] : 0;
 }
 

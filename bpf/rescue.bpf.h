@@ -16,7 +16,7 @@
 static u64 rescue_rotor;
 
 /* One CPU of p's, the next in turn: a crowd of starving tasks must not meet on one. */
-static __noinline s32 rescue_cpu(struct task_struct *p)
+__noinline s32 rescue_cpu(struct task_struct *p __arg_trusted)
 {
 	u32 start = __sync_fetch_and_add(&rescue_rotor, 1) % (nr_cpus ?: 1);
 	s32 first = -1;
@@ -45,37 +45,48 @@ static __always_inline void expect_rescue(s32 cpu)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-static __noinline int rescue_from(u64 dsq, u64 now)
+/* Move p out of its queue if it has waited too long or has no business there. */
+static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
 {
-	struct task_struct *p;
-	int looks = 0;
+	struct task_ctx *tctx = lookup_task(p);
+	s32 cpu;
 
-	for_each_queued(p, dsq, it) {
-		struct task_ctx *tctx = lookup_task(p);
-		s32 cpu;
-
-		if (++looks > RESCUE_MAX_LOOKS)
-			break;
-		if (!tctx || !tctx->queued_at)
-			continue;
-		if (!is_starving(tctx->queued_at, now) && !tctx->owed &&
-		    tctx->tier == tctx->queued_tier)
-			continue;
-		cpu = rescue_cpu(p);
-		if (cpu < 0)
-			continue;
-		if (tctx->tier == tctx->queued_tier) {
-			tctx->owed = RESCUE_SLICE_NS;
-			count_rescued(tctx->tier);
-		}
-		scx_bpf_dsq_move_set_slice(&it, RESCUE_SLICE_NS);
-		if (scx_bpf_dsq_move(&it, p, rescue_dsq(cpu), 0))
-			expect_rescue(cpu);
+	if (!tctx || !tctx->queued_at)
+		return;
+	if (!is_starving(tctx->queued_at, now) && !tctx->owed && tctx->tier == tctx->queued_tier)
+		return;
+	cpu = rescue_cpu(p);
+	if (cpu < 0)
+		return;
+	if (tctx->tier == tctx->queued_tier) {
+		tctx->owed = RESCUE_SLICE_NS;
+		count_rescued(tctx->tier);
 	}
+	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
+	if (scx_bpf_dsq_move(it, p, rescue_dsq(cpu), 0))
+		expect_rescue(cpu);
+}
+
+__noinline int rescue_from(u64 dsq, u64 now)
+{
+	struct bpf_iter_scx_dsq it;
+	int i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	for_each_num(i, 0, RESCUE_MAX_LOOKS) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+		if (!p)
+			break;
+		rescue_one(&it, p, now);
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
 	return 0;
 }
 
-static __noinline int rescue_all(void)
+__noinline int rescue_all(void)
 {
 	u64 now = scx_bpf_now();
 	int llc, tier, cpu;

@@ -141,23 +141,30 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *tctx, u64 dsq, s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
-	struct task_struct *p;
+	struct bpf_iter_scx_dsq it;
+	bool first = true;
 	u64 tag;
-	int looked = 0;
+	int i;
 
 	if (!group)
 		return false;
 	/* Its own next tag, as settle_charge and charge_slice would make it. */
 	tag = group->vtime + vtime_cost(scx_bpf_now() - tctx->started_at, group->weight) -
 	      vtime_cost(tctx->charged, group->weight);
-	for_each_queued(p, dsq, it) {
-		if (may_run_on(p, cpu))
-			return !vtime_before(p->scx.dsq_vtime, tag);
-		/* Bound elsewhere. A long line of those is rare and the error one slice. */
-		if (++looked >= 8)
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	/* Those bound elsewhere are passed over. A long line of them is rare, the error one slice. */
+	for_each_num(i, 0, 8) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+		if (!p)
 			break;
+		if (may_run_on(p, cpu)) {
+			first = !vtime_before(p->scx.dsq_vtime, tag);
+			break;
+		}
 	}
-	return true;
+	bpf_iter_scx_dsq_destroy(&it);
+	return first;
 }
 
 /* prev goes on for another slice, paid for like the first. */
@@ -179,7 +186,7 @@ static __always_inline void keep_running(struct task_struct *prev, struct task_c
  * This CPU stopped to be critical: its core, or its fence, may now serve those
  * that were refused. They wait in queues, and nobody else wakes an idle CPU.
  */
-static __noinline void offer_released(u64 generation, s32 cpu)
+__noinline int offer_released(u64 generation, s32 cpu)
 {
 	u32 fence_id = fence_of_cpu(generation, cpu);
 	struct temper_mask *fence;
@@ -197,13 +204,14 @@ static __noinline void offer_released(u64 generation, s32 cpu)
 	}
 	fence = plan_fence(generation, fence_id);
 	if (!fence_id || !fence)
-		return;
+		return 0;
 	for_each_num(i, 0, TEMPER_MAX_CPUS) {
 		if (i >= nr_cpus)
 			break;
 		if (i != cpu && mask_has(fence, i) && scx_bpf_test_and_clear_cpu_idle(i))
 			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
 	}
+	return 0;
 }
 
 void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
@@ -272,16 +280,16 @@ static __always_inline void clear_core(s32 cpu)
 }
 
 /* The pod woke: take back what its policy does not lend while it is busy. */
-static __noinline void reclaim_fence(u64 generation, u32 lend, s32 cpu)
+__noinline int reclaim_fence(u64 generation, u32 lend, s32 cpu)
 {
 	u32 id = fence_of_cpu(generation, cpu);
 	struct temper_mask *fence = plan_fence(generation, id);
 	int i, tier;
 
 	if (!id || !fence)
-		return;
+		return 0;
 	if (lend == TEMPER_LEND_LANDING && (fence_use(generation, cpu) & 2))
-		return;
+		return 0;
 	for_each_num(i, 0, TEMPER_MAX_CPUS) {
 		if (i >= nr_cpus)
 			break;
@@ -292,9 +300,10 @@ static __noinline void reclaim_fence(u64 generation, u32 lend, s32 cpu)
 				continue;
 			scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);
 			if (lend == TEMPER_LEND_LANDING)
-				return;
+				return 0;
 		}
 	}
+	return 0;
 }
 
 void SCHED_OP(running, struct task_struct *p)

@@ -95,13 +95,10 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 	group->vtime = vtime_now[tier];
 }
 
-/*
- * Find out anew what p belongs to: the plan changed, or p moved.
- */
-static __noinline void refresh_task(struct task_struct *p, struct task_ctx *tctx, u64 generation)
+static __always_inline void join_group(struct task_struct *p, struct task_ctx *tctx, u64 generation)
 {
 	struct css_set *css_set = p->cgroups;
-	struct membership m;
+	struct membership m = {};
 	struct cgroup *cgrp, *group;
 	struct group_ctx *share;
 
@@ -127,6 +124,22 @@ static __noinline void refresh_task(struct task_struct *p, struct task_ctx *tctx
 		bpf_cgroup_release(group);
 }
 
+/*
+ * Find out anew what p belongs to: the plan changed, or p moved. Also called
+ * from programs that may sleep, where nothing else holds the RCU lock.
+ */
+__noinline int refresh_task(struct task_struct *p __arg_trusted, u64 generation)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+
+	if (!tctx)
+		return 0;
+	bpf_rcu_read_lock();
+	join_group(p, tctx, generation);
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
 /* The thread's context, true to the plan in force. NULL: not ours yet. */
 static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
 {
@@ -137,7 +150,7 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
 		return NULL;
 	generation = current_generation();
 	if (tctx->generation != generation || tctx->css_set != (u64)p->cgroups)
-		refresh_task(p, tctx, generation);
+		refresh_task(p, generation);
 	return tctx;
 }
 

@@ -71,6 +71,7 @@ const (
 	schedTemperLimitsTEMPER_MAX_FENCES   schedTemperLimits = 256
 	schedTemperLimitsTEMPER_MAX_GROUPS   schedTemperLimits = 65536
 	schedTemperLimitsTEMPER_HIST_BUCKETS schedTemperLimits = 304
+	schedTemperLimitsTEMPER_PROBE_GROUPS schedTemperLimits = 1024
 	schedTemperLimitsTEMPER_EXIT_TEXT    schedTemperLimits = 256
 )
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Flags of the ops: a task that is the last one, exits, or has migration
+// disabled still goes through enqueue, because only there is it accounted for.
+const (
+	opsEnqLast              = 1 << 1
+	opsEnqExiting           = 1 << 2
+	opsEnqMigrationDisabled = 1 << 4
+)
+
+// watchdog is how long the kernel lets a runnable task wait before it ejects
+// us. Ten times the starvation bound: only a defect reaches it.
+const watchdogMillis = 10_000
+
+// adapt fits the object to the running kernel: it drops programs for ops that
+// the kernel lacks, poisons kfuncs whose name it cannot resolve, and writes what
+// bpf2go cannot initialise.
+func adapt(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	var ops *btf.Struct
+	if err := kernel.TypeByName("sched_ext_ops", &ops); err != nil {
+		return fmt.Errorf("find struct sched_ext_ops: %w", err)
+	}
+	members := make(map[string]bool, len(ops.Members))
+	for _, m := range ops.Members {
+		members[m.Name] = true
+	}
+	for name, prog := range spec.Programs {
+		if prog.Type != ebpf.StructOps {
+			continue
+		}
+		_, member, _ := strings.Cut(prog.AttachTo, ":")
+		if !members[member] {
+			delete(spec.Programs, name)
+		}
+	}
+	poison(spec, kernel)
+	return initOps(spec.Maps["temper_ops"])
+}
+
+// versioned lists the kfuncs that got a second version. With both in the
+// kernel, cilium/ebpf v0.22.0 finds the first one's name ambiguous and refuses
+// to load, although the call is dead code.
+var versioned = []string{"scx_bpf_dsq_insert", "scx_bpf_dsq_move_to_local"}
+
+func poison(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
+	for _, name := range versioned {
+		if _, err := kernel.AnyTypesByName(name + "___v2"); err != nil {
+			continue
+		}
+		for _, prog := range spec.Programs {
+			poisonCalls(prog.Instructions, name)
+		}
+	}
+}
+
+// poisonCalls replaces calls of a kfunc by calls of a helper that does not
+// exist: the verifier refuses the program should one be reachable after all.
+func poisonCalls(instructions asm.Instructions, name string) {
+	const noSuchHelper = 0x7e39e6
+	for i := range instructions {
+		ins := &instructions[i]
+		if !ins.IsKfuncCall() || ins.Reference() != name {
+			continue
+		}
+		poisoned := asm.BuiltinFunc(noSuchHelper).Call()
+		if sym := ins.Symbol(); sym != "" {
+			poisoned = poisoned.WithSymbol(sym)
+		}
+		*ins = poisoned
+	}
+}
+
+// initOps writes name, flags and watchdog into the ops' bytes.
+func initOps(ops *ebpf.MapSpec) error {
+	if ops == nil || len(ops.Contents) != 1 {
+		return errors.New("object has no ops")
+	}
+	st, ok := btf.As[*btf.Struct](ops.Value)
+	value, isBytes := ops.Contents[0].Value.([]byte)
+	if !ok || !isBytes {
+		return errors.New("ops are not a struct")
+	}
+	value = append([]byte(nil), value...)
+	for _, m := range st.Members {
+		at := value[m.Offset.Bytes():]
+		switch m.Name {
+		case "name":
+			copy(at, Name)
+		case "flags":
+			binary.LittleEndian.PutUint64(at, opsEnqLast|opsEnqExiting|opsEnqMigrationDisabled)
+		case "timeout_ms":
+			binary.LittleEndian.PutUint32(at, watchdogMillis)
+		}
+	}
+	ops.Contents[0].Value = value
+	return nil
+}

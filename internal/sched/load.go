@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// ErrNotAttached means that no Temper scheduler is pinned on this node.
+var ErrNotAttached = errors.New("temper is not attached")
+
+// Error says why the engine cannot run here, in the words of the closed list.
+type Error struct {
+	Reason Reason
+	Fix    string // the way out, for a person
+	Err    error
+}
+
+// Error returns the reason and the cause.
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Reason, e.Err) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Config is what Attach needs to know.
+type Config struct {
+	PinDir  string         // DefaultPinDir if empty
+	DeadMan time.Duration  // time without a heartbeat until the node returns to stock; 0: never
+	CPUs    []topology.CPU // the node's possible CPUs
+	Log     *slog.Logger
+}
+
+// Names below the pin directory that are not maps.
+const (
+	pinLink   = "link"
+	pinObject = "object"
+)
+
+// programs are the syscall programs that any process may run on an attached
+// scheduler: they are pinned like the maps.
+var programs = []string{"temper_apply", "temper_requeue", "temper_heartbeat"}
+
+// Scheduler is a handle on the attached scheduler. Closing it changes nothing
+// on the node: link and maps are pinned.
+type Scheduler struct {
+	pinDir   string
+	maps     map[string]*ebpf.Map
+	programs map[string]*ebpf.Program
+	plans    planMaps
+	adopted  bool
+}
+
+// Adopted reports whether Attach found a scheduler of this object attached.
+func (s *Scheduler) Adopted() bool { return s.adopted }
+
+// Attach makes Temper this node's scheduler. If a process before this one left
+// it attached, that scheduler is adopted; if it was of another build, it is
+// replaced. A scheduler of anybody else is never touched.
+func Attach(ctx context.Context, cfg Config) (*Scheduler, error) {
+	if cfg.PinDir == "" {
+		cfg.PinDir = DefaultPinDir
+	}
+	for _, c := range Preflight() {
+		if !c.OK {
+			return nil, &Error{Reason: c.Reason, Fix: c.Fix, Err: errors.New(c.Detail)}
+		}
+	}
+	s, err := adopt(cfg)
+	if s != nil || err != nil {
+		return s, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return load(cfg)
+}
+
+// adopt returns the scheduler that is pinned and alive, if it is this build's.
+// Remains of a dead one, or of another build, are removed.
+func adopt(cfg Config) (*Scheduler, error) {
+	if err := removePins(stagingDir(cfg.PinDir)); err != nil {
+		return nil, err
+	}
+	s, err := Open(cfg.PinDir)
+	if errors.Is(err, ErrNotAttached) {
+		return nil, nil
+	}
+	if err == nil {
+		state, stateErr := s.State()
+		if stateErr == nil && state.Attached && s.isThisBuild(cfg) {
+			s.adopted = true
+			return s, s.Heartbeat()
+		}
+		if cfg.Log != nil {
+			cfg.Log.Info("replace pinned scheduler", "attached", state.Attached, "pin_dir", cfg.PinDir)
+		}
+		_ = s.Close()
+	}
+	return nil, removePins(cfg.PinDir)
+}
+
+// fingerprint identifies the build and what was set before the load: two
+// processes with the same one may share a scheduler.
+func fingerprint(cfg Config) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write(_SchedBytes)
+	fmt.Fprint(h, cfg.DeadMan, cfg.CPUs)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func (s *Scheduler) isThisBuild(cfg Config) bool {
+	var pinned [sha256.Size]byte
+	m := s.maps[pinObject]
+	if m == nil || m.Lookup(uint32(0), &pinned) != nil {
+		return false
+	}
+	want := fingerprint(cfg)
+	return bytes.Equal(pinned[:], want[:])
+}
+
+// load builds everything in a staging directory and renames it into place: a
+// half-loaded scheduler cannot be found by anybody.
+func load(cfg Config) (_ *Scheduler, err error) {
+	coll, err := loadCollection(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer coll.Close()
+
+	object, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: "temper_object", Type: ebpf.Array, KeySize: 4, ValueSize: sha256.Size, MaxEntries: 1,
+	}, ebpf.MapOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create object map: %w", err)
+	}
+	defer object.Close()
+	if err := object.Put(uint32(0), fingerprint(cfg)); err != nil {
+		return nil, fmt.Errorf("write object map: %w", err)
+	}
+
+	staging := stagingDir(cfg.PinDir)
+	if err := os.MkdirAll(staging, 0o700); err != nil {
+		return nil, &Error{Reason: NoBPFFS, Fix: fixBPFFS, Err: fmt.Errorf("create pin directory: %w", err)}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removePins(staging))
+		}
+	}()
+	if err := pinAll(coll, object, staging); err != nil {
+		return nil, err
+	}
+	l, err := link.AttachStructOps(link.StructOpsOptions{Map: coll.Maps["temper_ops"]})
+	if err != nil {
+		return nil, attachError(err)
+	}
+	defer l.Close()
+	pinner, ok := l.(interface{ Pin(string) error })
+	if !ok {
+		return nil, errors.New("pin link: not supported by the library")
+	}
+	if err := pinner.Pin(filepath.Join(staging, pinLink)); err != nil {
+		return nil, fmt.Errorf("pin link: %w", err)
+	}
+	if err := os.Rename(staging, cfg.PinDir); err != nil {
+		return nil, fmt.Errorf("publish pin directory: %w", err)
+	}
+	return Open(cfg.PinDir)
+}
+
+func loadCollection(cfg Config) (*ebpf.Collection, error) {
+	spec, err := loadSched()
+	if err != nil {
+		return nil, fmt.Errorf("read object: %w", err)
+	}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, &Error{Reason: NoBTF, Fix: fixBTF, Err: err}
+	}
+	if err := adapt(spec, kernel); err != nil {
+		return nil, &Error{Reason: NoSchedExt, Fix: fixSchedExt, Err: err}
+	}
+	if err := describeNode(spec, cfg); err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return coll, nil
+}
+
+// describeNode sets the constants that the object was compiled without.
+func describeNode(spec *ebpf.CollectionSpec, cfg Config) error {
+	var cpus [maxCPUs]schedTemperCpuTopology
+	var llcs [schedTemperLimitsTEMPER_MAX_LLCS]schedTemperMask
+	nrCPUs, nrLLCs, smt, err := describeCPUs(cfg.CPUs, cpus[:], llcs[:])
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		spec.Variables["nr_cpus"].Set(uint32(nrCPUs)),
+		spec.Variables["nr_words"].Set(uint32((nrCPUs+63)/64)),
+		spec.Variables["nr_llcs"].Set(uint32(nrLLCs)),
+		spec.Variables["has_smt"].Set(smt),
+		spec.Variables["topology"].Set(cpus),
+		spec.Variables["llc_cpus"].Set(llcs),
+		spec.Variables["dead_man_ns"].Set(uint64(cfg.DeadMan)),
+	)
+}
+
+// describeCPUs fills in each CPU's LLC and the ring of its core's threads.
+func describeCPUs(cpus []topology.CPU, out []schedTemperCpuTopology, llcs []schedTemperMask) (nrCPUs, nrLLCs int, smt bool, err error) {
+	if len(cpus) == 0 {
+		return 0, 0, false, errors.New("describe node: no CPUs")
+	}
+	threads := make(map[int][]int)
+	for i := range out {
+		out[i].NextSibling = uint16(i)
+	}
+	for _, c := range cpus {
+		if c.ID < 0 || c.ID >= len(out) {
+			return 0, 0, false, fmt.Errorf("describe CPU %d: only CPUs below %d are supported", c.ID, len(out))
+		}
+		if c.LLC < 0 || c.LLC >= len(llcs) {
+			return 0, 0, false, fmt.Errorf("describe CPU %d: only %d last-level caches are supported", c.ID, len(llcs))
+		}
+		out[c.ID].Llc = uint16(c.LLC)
+		llcs[c.LLC].Words[c.ID/64] |= 1 << (c.ID % 64)
+		nrCPUs = max(nrCPUs, c.ID+1)
+		nrLLCs = max(nrLLCs, c.LLC+1)
+		threads[c.Core] = append(threads[c.Core], c.ID)
+	}
+	for _, ids := range threads {
+		for i, id := range ids {
+			out[id].NextSibling = uint16(ids[(i+1)%len(ids)])
+		}
+		smt = smt || len(ids) > 1
+	}
+	return nrCPUs, nrLLCs, smt, nil
+}
+
+// stagingDir has no dot: bpffs reserves names with one.
+func stagingDir(pinDir string) string { return pinDir + "_new" }
+
+// pinAll pins what another process needs to adopt the scheduler.
+func pinAll(coll *ebpf.Collection, object *ebpf.Map, dir string) error {
+	for name, m := range coll.Maps {
+		if strings.HasPrefix(name, ".") || strings.Contains(name, ".") || name == "temper_ops" {
+			continue
+		}
+		if err := m.Pin(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("pin map %s: %w", name, err)
+		}
+	}
+	for _, name := range programs {
+		if err := coll.Programs[name].Pin(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("pin program %s: %w", name, err)
+		}
+	}
+	if err := object.Pin(filepath.Join(dir, pinObject)); err != nil {
+		return fmt.Errorf("pin object map: %w", err)
+	}
+	return nil
+}
+
+// removePins removes a pin directory. The link goes first: from then on the
+// kernel's own scheduler runs.
+func removePins(dir string) error {
+	if err := os.Remove(filepath.Join(dir, pinLink)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove pinned link: %w", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// Open returns a handle on the scheduler pinned below pinDir. The error wraps
+// ErrNotAttached if there is none.
+func Open(pinDir string) (_ *Scheduler, err error) {
+	if pinDir == "" {
+		pinDir = DefaultPinDir
+	}
+	s := &Scheduler{pinDir: pinDir, maps: make(map[string]*ebpf.Map), programs: make(map[string]*ebpf.Program)}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	entries, err := os.ReadDir(pinDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNotAttached
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pin directory: %w", err)
+	}
+	for _, e := range entries {
+		if err := s.open(e.Name()); err != nil {
+			return nil, fmt.Errorf("open pinned %s: %w", e.Name(), err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(pinDir, pinLink)); err != nil {
+		return nil, fmt.Errorf("%w: %s holds no link", ErrNotAttached, pinDir)
+	}
+	s.plans = planMaps{
+		groups: s.maps["plan_groups"], heads: s.maps["plan_heads"], fences: s.maps["plan_fences"],
+		cpuFences: s.maps["plan_cpu_fences"], generation: s.maps["plan_generation"],
+	}
+	return s, nil
+}
+
+func (s *Scheduler) open(name string) error {
+	path := filepath.Join(s.pinDir, name)
+	if name == pinLink {
+		// Not opened: removing the pin must drop the last reference, whoever
+		// else has a handle.
+		return nil
+	}
+	for _, p := range programs {
+		if p == name {
+			prog, err := ebpf.LoadPinnedProgram(path, nil)
+			s.programs[name] = prog
+			return err
+		}
+	}
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err == nil {
+		s.maps[name] = m
+	}
+	return err
+}
+
+// Apply puts a plan in force, whole: until it returns the plan before it holds,
+// and a refused one changes nothing.
+func (s *Scheduler) Apply(p policy.Plan) error {
+	next, err := s.plans.fill(p)
+	if err != nil {
+		return err
+	}
+	ret, err := s.programs["temper_apply"].Run(&ebpf.RunOptions{Context: schedTemperApplyArgs{Generation: next}})
+	if err != nil {
+		return fmt.Errorf("apply plan: %w", err)
+	}
+	switch int32(ret) {
+	case 0:
+	case -11:
+		return fmt.Errorf("apply plan: %w", ErrConcurrentApply)
+	default:
+		return fmt.Errorf("apply plan: refused by the kernel side with %d", int32(ret))
+	}
+	return s.run("temper_requeue")
+}
+
+// Plan returns the plan in force. Groups carry ids only.
+func (s *Scheduler) Plan() (policy.Plan, error) {
+	generation, err := s.plans.current()
+	if err != nil || generation == 0 {
+		return policy.Plan{}, err
+	}
+	slot, err := s.plans.read(generation)
+	if err != nil {
+		return policy.Plan{}, err
+	}
+	return slot.plan(), nil
+}
+
+// Heartbeat tells the dead-man that somebody still looks after the plan.
+func (s *Scheduler) Heartbeat() error { return s.run("temper_heartbeat") }
+
+func (s *Scheduler) run(name string) error {
+	prog := s.programs[name]
+	if prog == nil {
+		return fmt.Errorf("run %s: not pinned", name)
+	}
+	if _, err := prog.Run(&ebpf.RunOptions{}); err != nil {
+		return fmt.Errorf("run %s: %w", name, err)
+	}
+	return nil
+}
+
+// detachTimeout bounds the wait for the kernel: it took 0.1 to 0.5 s in an
+// emulated guest.
+const detachTimeout = 10 * time.Second
+
+// Detach returns the node to the kernel's own scheduler, waits until that is
+// so, and removes the pins.
+func (s *Scheduler) Detach() error {
+	err := errors.Join(removePins(s.pinDir), s.Close())
+	deadline := time.Now().Add(detachTimeout)
+	for err == nil {
+		state, stateErr := readSysfs()
+		if stateErr != nil || state.Kernel == "disabled" || !isOurs(state.Ops) {
+			return stateErr
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("detach: the kernel still says %q after %s", state.Kernel, detachTimeout)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
+// Close gives up the handle. The scheduler stays attached.
+func (s *Scheduler) Close() error {
+	var errs []error
+	for _, m := range s.maps {
+		errs = append(errs, m.Close())
+	}
+	for _, p := range s.programs {
+		errs = append(errs, p.Close())
+	}
+	clear(s.maps)
+	clear(s.programs)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// Ways out, for people.
+const (
+	fixSchedExt   = "boot a kernel 6.16 or newer built with CONFIG_SCHED_CLASS_EXT=y"
+	fixBTF        = "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+	fixKfuncBTF   = "boot a kernel whose BTF was made by pahole 1.31 or newer; Debian: the 7.2 of forky or sid, or 6.16 to 7.0 of trixie-backports"
+	fixDenylisted = "boot a kernel other than 7.1: attaching there can deadlock the node"
+	fixForeign    = "stop the other scheduler first; Temper never replaces one"
+	fixCgroup     = "boot with systemd.unified_cgroup_hierarchy=1, or mount cgroup2 on /sys/fs/cgroup, with the cpu controller on it"
+	fixBPFFS      = "mount -t bpf bpf /sys/fs/bpf"
+	fixCapability = "run as root, or give the process CAP_BPF and CAP_PERFMON"
+	fixVerifier   = "report this with the output of temper doctor and of uname -r"
+)
+
+const (
+	schedExtDir = "/sys/kernel/sched_ext"
+	vmlinuxBTF  = "/sys/kernel/btf/vmlinux"
+	cgroupDir   = "/sys/fs/cgroup"
+	bpffsDir    = "/sys/fs/bpf"
+)
+
+// Preflight checks everything that attaching needs, in the order in which it
+// would fail, and changes nothing.
+func Preflight() []Check {
+	release := kernelRelease()
+	checks := []Check{checkBTF()}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		kernel = nil
+	}
+	return append(checks,
+		checkSchedExt(kernel, release),
+		checkVersion(release),
+		checkDenylist(release),
+		checkKfuncs(kernel),
+		checkCgroup(),
+		checkBPFFS(),
+		checkCapabilities(),
+		checkForeign(),
+	)
+}
+
+func pass(name, detail string) Check { return Check{Name: name, OK: true, Detail: detail} }
+
+func fail(name string, reason Reason, detail, fix string) Check {
+	return Check{Name: name, Reason: reason, Detail: detail, Fix: fix}
+}
+
+func checkBTF() Check {
+	const name = "kernel type information (BTF)"
+	if _, err := os.Stat(vmlinuxBTF); err != nil {
+		return fail(name, NoBTF, err.Error(), fixBTF)
+	}
+	return pass(name, vmlinuxBTF)
+}
+
+func checkSchedExt(kernel *btf.Spec, release string) Check {
+	const name = "sched_ext in the kernel"
+	if _, err := os.Stat(schedExtDir); err != nil {
+		return fail(name, NoSchedExt, fmt.Sprintf("kernel %s has no %s", release, schedExtDir), fixSchedExt)
+	}
+	var ops *btf.Struct
+	if kernel == nil || kernel.TypeByName("sched_ext_ops", &ops) != nil {
+		return fail(name, NoSchedExt, "the kernel's BTF has no struct sched_ext_ops", fixSchedExt)
+	}
+	return pass(name, schedExtDir)
+}
+
+// version returns the first two numbers of a kernel release.
+func version(release string) (major, minor int, ok bool) {
+	first, rest, _ := strings.Cut(release, ".")
+	second := rest
+	if i := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		second = rest[:i]
+	}
+	major, err1 := strconv.Atoi(first)
+	minor, err2 := strconv.Atoi(second)
+	return major, minor, err1 == nil && err2 == nil
+}
+
+func checkVersion(release string) Check {
+	const name = "kernel 6.16 or newer"
+	major, minor, ok := version(release)
+	if !ok || major < 6 || major == 6 && minor < 16 {
+		return fail(name, KernelTooOld, "kernel "+release, fixSchedExt)
+	}
+	return pass(name, release)
+}
+
+// checkDenylist refuses 7.1: an attach that races with the creation of a PSI
+// trigger deadlocks the node there (sched-ext/scx#3716).
+func checkDenylist(release string) Check {
+	const name = "no known deadlock in this kernel"
+	if major, minor, _ := version(release); major == 7 && minor == 1 {
+		return fail(name, KernelDenylisted, "kernel "+release, fixDenylisted)
+	}
+	return pass(name, release)
+}
+
+// checkKfuncs looks for kernels whose BTF shows the hidden argument of kfuncs:
+// pahole was too old, and the verifier will not find their implementation.
+func checkKfuncs(kernel *btf.Spec) Check {
+	const name = "sched_ext kfuncs in BTF"
+	if kernel == nil {
+		return fail(name, NoBTF, "no BTF to read", fixBTF)
+	}
+	spec, err := loadSched()
+	if err != nil {
+		return fail(name, VerifierRejected, "read object: "+err.Error(), fixVerifier)
+	}
+	var bad []string
+	for _, kfunc := range kfuncsOf(spec) {
+		if hasHiddenArgument(kernel, kfunc) {
+			bad = append(bad, kfunc)
+		}
+	}
+	if len(bad) > 0 {
+		return fail(name, KfuncBTFMalformed, fmt.Sprintf("%d kfuncs show an argument that should be hidden: %s",
+			len(bad), strings.Join(bad, ", ")), fixKfuncBTF)
+	}
+	return pass(name, "none malformed")
+}
+
+// kfuncsOf lists the kfuncs that the object calls.
+func kfuncsOf(spec *ebpf.CollectionSpec) []string {
+	seen := make(map[string]bool)
+	var names []string
+	for _, prog := range spec.Programs {
+		for _, ins := range prog.Instructions {
+			if name := ins.Reference(); ins.IsKfuncCall() && name != "" && !seen[name] {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+func hasHiddenArgument(kernel *btf.Spec, name string) bool {
+	types, err := kernel.AnyTypesByName(name)
+	if err != nil {
+		return false
+	}
+	for _, t := range types {
+		fn, ok := t.(*btf.Func)
+		if !ok || fn.Name != name {
+			continue
+		}
+		proto, ok := fn.Type.(*btf.FuncProto)
+		if !ok || len(proto.Params) == 0 {
+			continue
+		}
+		ptr, ok := proto.Params[len(proto.Params)-1].Type.(*btf.Pointer)
+		if !ok {
+			continue
+		}
+		if st, ok := btf.As[*btf.Struct](ptr.Target); ok && st.Name == "bpf_prog_aux" {
+			return true
+		}
+	}
+	return false
+}
+
+func checkCgroup() Check {
+	const name = "cgroup v2 with the cpu controller"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(cgroupDir, &fs); err != nil {
+		return fail(name, CgroupV1, fmt.Sprintf("stat %s: %v", cgroupDir, err), fixCgroup)
+	}
+	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return fail(name, CgroupV1, cgroupDir+" is not a cgroup2 file system", fixCgroup)
+	}
+	controllers, err := os.ReadFile(filepath.Join(cgroupDir, "cgroup.controllers"))
+	if err != nil || !strings.Contains(" "+strings.TrimSpace(string(controllers))+" ", " cpu ") {
+		return fail(name, CgroupV1, "the cpu controller is not on the unified hierarchy", fixCgroup)
+	}
+	return pass(name, cgroupDir)
+}
+
+func checkBPFFS() Check {
+	const name = "bpffs to pin the scheduler in"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(bpffsDir, &fs); err != nil || fs.Type != unix.BPF_FS_MAGIC {
+		return fail(name, NoBPFFS, bpffsDir+" is not a bpf file system", fixBPFFS)
+	}
+	return pass(name, bpffsDir)
+}
+
+// checkCapabilities looks at the effective set: CAP_SYS_ADMIN implies both in
+// the kernel's eyes.
+func checkCapabilities() Check {
+	const name = "CAP_BPF and CAP_PERFMON"
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fail(name, MissingCapability, "read capabilities: "+err.Error(), fixCapability)
+	}
+	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
+	has := func(c int) bool { return effective&(1<<c) != 0 }
+	if has(unix.CAP_SYS_ADMIN) {
+		return pass(name, "CAP_SYS_ADMIN, which includes both")
+	}
+	var missing []string
+	if !has(unix.CAP_BPF) {
+		missing = append(missing, "CAP_BPF")
+	}
+	if !has(unix.CAP_PERFMON) {
+		missing = append(missing, "CAP_PERFMON")
+	}
+	if len(missing) > 0 {
+		return fail(name, MissingCapability, "missing "+strings.Join(missing, " and "), fixCapability)
+	}
+	return pass(name, "both")
+}
+
+func checkForeign() Check {
+	const name = "no other sched_ext scheduler"
+	state, err := readSysfs()
+	if err != nil {
+		return pass(name, "none")
+	}
+	if state.Kernel == "enabled" && !isOurs(state.Ops) {
+		return fail(name, ForeignScheduler, fmt.Sprintf("%q is loaded", state.Ops), fixForeign)
+	}
+	return pass(name, "none")
+}
+
+// loadError puts the library's errors into our words: without one of the
+// capabilities it speaks of memlock limits and missing BTF.
+func loadError(err error) error {
+	if c := checkCapabilities(); !c.OK {
+		return &Error{Reason: c.Reason, Fix: c.Fix, Err: fmt.Errorf("%s: %w", c.Detail, err)}
+	}
+	if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok {
+		return &Error{Reason: VerifierRejected, Fix: fixVerifier, Err: fmt.Errorf("load object: %w", verifier)}
+	}
+	return &Error{Reason: VerifierRejected, Fix: fixVerifier, Err: fmt.Errorf("load object: %w", err)}
+}
+
+func attachError(err error) error {
+	if errors.Is(err, unix.EBUSY) {
+		detail := "another scheduler was loaded meanwhile"
+		if state, stateErr := readSysfs(); stateErr == nil && state.Ops != "" {
+			detail = fmt.Sprintf("%q is loaded", state.Ops)
+		}
+		return &Error{Reason: ForeignScheduler, Fix: fixForeign, Err: fmt.Errorf("attach: %s: %w", detail, err)}
+	}
+	return fmt.Errorf("attach: %w", err)
+}
+
+func kernelRelease() string {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(uts.Release[:])
+}
