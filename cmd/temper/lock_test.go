@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestHoldNodeOnce(t *testing.T) {
+	dir := t.TempDir()
+	first, err := holdNode(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = holdNode(dir)
+	f, ok := errors.AsType[*failure](err)
+	if !ok || f.code != exitBusy || !strings.Contains(f.Error(), "process "+strconv.Itoa(os.Getpid())) {
+		t.Errorf("a second hold: %v", err)
+	}
+	first.release()
+	again, err := holdNode(dir)
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	again.release()
+}
+
+// TestRefreshWhileAnApplyHangs guards the heartbeat: run must not wait for the
+// plan's lock.
+func TestRefreshWhileAnApplyHangs(t *testing.T) {
+	k := kernel{t.TempDir()}
+	n := k.node()
+	hung, err := holdPlan(n.runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.release()
+	if err := n.refresh(&scripted{kernel: k}); err != nil {
+		t.Error(err)
+	}
+}

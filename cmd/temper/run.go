@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// The dead-man's range: below the shortest a busy node could miss a few
+// heartbeats by chance, above the longest a forgotten plan would rule for hours.
+const (
+	shortestDeadMan = 2 * time.Second
+	defaultDeadMan  = 30 * time.Second
+	longestDeadMan  = 10 * time.Minute
+)
+
+func newRun(n node) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run -f plan.yaml",
+		Short: "Attach the scheduler with a plan and watch over it",
+		Long: `Attach the scheduler with a plan and stay in the foreground to watch over it.
+
+Ctrl-C, SIGTERM and SIGHUP take the scheduler off again. If this process dies in
+any other way, the scheduler keeps running until the dead-man's time is over, and
+a new "temper run" adopts it as it stands. A scheduler that is ejected, by the
+kernel or by SysRq-S, is reported with its reason, and run ends.
+
+One plan file, one "temper run" per node; "temper apply" changes the plan of the
+one that runs. A cgroup that is removed and made again gets its tier back.`,
+		Example: "  temper run -f plan.yaml",
+		Args:    cobra.NoArgs,
+	}
+	file := fileFlag(cmd)
+	deadMan := cmd.Flags().Duration("dead-man", defaultDeadMan, "return to the kernel's own scheduler after this long without run")
+	cmd.RunE = action(func(cmd *cobra.Command) error {
+		if *deadMan < shortestDeadMan || *deadMan > longestDeadMan {
+			return &failure{code: exitUsage, err: fmt.Errorf("--dead-man %s is not between %s and %s", *deadMan, shortestDeadMan, longestDeadMan)}
+		}
+		return n.run(cmd.Context(), *file, sched.Config{PinDir: pinDir(cmd), DeadMan: *deadMan, Log: n.log})
+	})
+	return cmd
+}
+
+func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
+	plan, err := n.readPlan(file)
+	if err != nil {
+		return err
+	}
+	held, err := holdNode(n.runDir)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	top, err := n.topology()
+	if err != nil {
+		return err
+	}
+	cfg.CPUs = top.CPUs
+	e, err := n.attach(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("attach scheduler: %w", err)
+	}
+	defer e.Close()
+	if file, err = filepath.Abs(file); err != nil {
+		return fmt.Errorf("resolve plan file: %w", err)
+	}
+	state, err := n.put(e, plan, file)
+	if err != nil {
+		return errors.Join(err, n.undo(e))
+	}
+	n.announce(e, state, plan, top)
+	return n.attend(ctx, e, cfg)
+}
+
+// undo takes off what this process attached. What it adopted had a valid plan
+// before and keeps it.
+func (n node) undo(e engine) error {
+	if e.Adopted() {
+		return nil
+	}
+	if err := e.Detach(); err != nil {
+		return fmt.Errorf("detach scheduler: %w", err)
+	}
+	return nil
+}
+
+func (n node) announce(e engine, state sched.State, plan policy.Plan, top topology.Topology) {
+	verb := "attached to"
+	if e.Adopted() {
+		verb = "adopted on"
+	}
+	var fenced []int
+	for _, g := range plan.Groups {
+		fenced = append(fenced, g.Fence...)
+	}
+	fences := "none fenced"
+	if len(fenced) > 0 {
+		fences = "CPU " + topology.FormatList(ascending(fenced)) + " fenced"
+	}
+	fmt.Fprintf(n.stdout, "temper: %s %s (%s), plan %d: %s, %s, lend %s\n", verb,
+		count(len(top.Online()), "CPU"), count(len(top.Cores()), "core"),
+		state.Generation, count(len(plan.Groups), "group"), fences, plan.Lend)
+}
+
+// attend watches until the scheduler ends or this process is asked to stop.
+func (n node) attend(ctx context.Context, e engine, cfg sched.Config) error {
+	w := watch{engine: e, deadMan: cfg.DeadMan, log: n.log, refresh: func() error { return n.refresh(e) }}
+	end := w.run(ctx)
+	if end == nil { // asked to stop
+		if err := n.detach(context.WithoutCancel(ctx), e, cfg.PinDir); err != nil {
+			return err
+		}
+		fmt.Fprintln(n.stdout, "temper: detached, the kernel's own scheduler runs this node")
+		return nil
+	}
+	if end.reason == sched.Stopped {
+		fmt.Fprintln(n.stdout, "temper: detached by another process, the kernel's own scheduler runs this node")
+		return nil
+	}
+	return end.failure()
+}

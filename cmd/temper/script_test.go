@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+var update = flag.Bool("update", false, "rewrite what scripts compare output with")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"temper": func() {
+			n := liveNode()
+			if dir := os.Getenv("NODE"); dir != "" {
+				n = kernel{dir}.node()
+			}
+			os.Exit(execute(stopContext(context.Background()), n, os.Args[1:]))
+		},
+	})
+}
+
+// TestScripts runs the subcommands against a node of four CPUs in two cores
+// whose kernel is played by a file.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("NODE", filepath.Join(env.WorkDir, "node"))
+			return layOut(filepath.Join(env.WorkDir, "node"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"expect": expect,
+			"eject":  eject,
+			"busy":   busy,
+			"await":  await,
+		},
+	})
+}
+
+// layOut makes the node's files.
+func layOut(dir string) error {
+	files := map[string]string{
+		"sys/cpu/online":                 "0-3\n",
+		"sys/node/node0/cpulist":         "0-3\n",
+		"cgroup/cgroup.controllers":      "cpuset cpu io memory pids\n",
+		"cgroup/shop/front/cpu.weight":   "100\n",
+		"cgroup/shop/search/cpu.weight":  "100\n",
+		"cgroup/batch/report/cpu.weight": "1\n",
+	}
+	for cpu, siblings := range []string{"0-1", "0-1", "2-3", "2-3"} {
+		files["sys/cpu/cpu"+strconv.Itoa(cpu)+"/topology/thread_siblings_list"] = siblings
+	}
+	for name, text := range files {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect CODE COMMAND... runs a command that must exit with that code.
+func expect(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: expect CODE COMMAND...")
+	}
+	got := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		got = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if got != args[0] {
+		ts.Fatalf("exit code %s, want %s", got, args[0])
+	}
+}
+
+func scriptKernel(ts *testscript.TestScript) kernel { return kernel{ts.Getenv("NODE")} }
+
+// eject REASON MESSAGE ends the attached scheduler.
+func eject(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(scriptKernel(ts).update(func(h *held) error {
+		h.end(sched.Reason(args[0]), strings.Join(args[1:], " "))
+		return nil
+	}))
+}
+
+// busy fills the counters; with a name, another scheduler is loaded.
+func busy(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(scriptKernel(ts).update(func(h *held) error {
+		h.Stats, h.Reads = readings(), 0
+		if len(args) > 0 {
+			h.State = sched.State{Kernel: "enabled", Ops: args[0]}
+		}
+		return nil
+	}))
+}
+
+// await GENERATION returns when a plan of that generation is in force and
+// recorded, which a "temper run" in the background brings about.
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		h, err := scriptKernel(ts).read()
+		ts.Check(err)
+		_, recorded, err := loadRecord(scriptKernel(ts).node().runDir, h.State)
+		ts.Check(err)
+		if recorded && strconv.FormatUint(h.State.Generation, 10) == args[0] {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	ts.Fatalf("plan %s is not in force after 20 s", args[0])
+}

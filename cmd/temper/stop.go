@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+// detachWithin is how long the kernel may take to hand all threads back. It
+// takes half a second on a slow emulated machine.
+const detachWithin = 10 * time.Second
+
+func newStop(n node) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "Return the node to the kernel's own scheduler",
+		Long: `Detach the scheduler, remove what it pinned, and check that the kernel's own
+scheduler runs the node. A "temper run" that watches ends, too.
+
+Stopping what is not attached is no error. Another scheduler is left alone.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = action(func(cmd *cobra.Command) error { return n.stop(cmd.Context(), pinDir(cmd)) })
+	return cmd
+}
+
+func (n node) stop(ctx context.Context, pinDir string) error {
+	e, err := n.open(pinDir)
+	if errors.Is(err, errNotAttached) {
+		return n.nothingToStop(pinDir)
+	}
+	if err != nil {
+		return fmt.Errorf("open scheduler: %w", err)
+	}
+	defer e.Close()
+	before, err := e.State()
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	if err := n.detach(ctx, e, pinDir); err != nil {
+		return err
+	}
+	if !before.Attached { // ejected: only its pins were left
+		return n.nothingToStop(pinDir)
+	}
+	fmt.Fprintln(n.stdout, "temper: detached, the kernel's own scheduler runs this node")
+	return nil
+}
+
+// detach takes the scheduler off and returns when the kernel says that it is.
+func (n node) detach(ctx context.Context, e engine, pinDir string) error {
+	if err := e.Detach(); err != nil {
+		return fmt.Errorf("detach scheduler: %w", err)
+	}
+	if err := n.awaitStock(ctx, pinDir); err != nil {
+		return err
+	}
+	if err := os.Remove(recordPath(n.runDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.log.WarnContext(ctx, "record of the plan not removed", "err", err)
+	}
+	return nil
+}
+
+func (n node) nothingToStop(pinDir string) error {
+	state, err := n.readState(pinDir)
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	if state.Ops != "" && !state.Attached {
+		return &failure{
+			code: exitForeign,
+			err:  fmt.Errorf("stop scheduler: %s runs this node, which is not ours to stop", state.Ops),
+			fix:  "stop it with the tool that started it",
+		}
+	}
+	fmt.Fprintln(n.stdout, "temper: not attached, the kernel's own scheduler runs this node")
+	return nil
+}
+
+// awaitStock returns when the kernel says that Temper is gone.
+func (n node) awaitStock(ctx context.Context, pinDir string) error {
+	ctx, cancel := context.WithTimeout(ctx, detachWithin)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		state, err := n.readState(pinDir)
+		if err != nil {
+			return fmt.Errorf("read state: %w", err)
+		}
+		if !state.Attached && !strings.HasPrefix(state.Ops, sched.Name) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("detach scheduler: the kernel still says %q: %w", state.Kernel, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+const (
+	// pollEvery keeps the promise that an eject is noticed within a second,
+	// with room for a busy node. A poll reads three small files and a map.
+	pollEvery = 250 * time.Millisecond
+	// refreshEvery is how soon a cgroup that was made anew gets its tier back.
+	refreshEvery = time.Second
+	// heartbeats is how many fit in the dead-man's time.
+	heartbeats = 10
+)
+
+// watch keeps the attached scheduler alive and notices its end.
+//
+// One goroutine does both, so that a heartbeat means that somebody still
+// watches. It needs no thread of its own: Temper's own tier runs within the wait
+// bound, which is far below a heartbeat's interval.
+type watch struct {
+	engine  watched
+	deadMan time.Duration
+	refresh func() error
+	log     *slog.Logger
+}
+
+// ending is how an attached scheduler ended.
+type ending struct {
+	reason  sched.Reason
+	message string
+}
+
+func (e ending) failure() *failure {
+	return &failure{
+		code: codeOf(e.reason),
+		err:  fmt.Errorf("watch scheduler: %s: %s; the kernel's own scheduler runs this node", e.reason, e.message),
+		fix:  fixes[e.reason],
+	}
+}
+
+var fixes = map[sched.Reason]string{
+	sched.EjectedStall:     "temper doctor, then temper run again; report the stall with the kernel's log",
+	sched.EjectedError:     "temper doctor, then temper run again; report the error with the kernel's log",
+	sched.EjectedSysRq:     "somebody pressed SysRq-S: find out why, then temper run again",
+	sched.AgentStale:       "this process was stopped or starved: find out why, then temper run again",
+	sched.ForeignScheduler: "stop the other scheduler, then temper run again",
+}
+
+// run returns nil when ctx ends, and the ending when the scheduler does.
+func (w watch) run(ctx context.Context) *ending {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	var beat, refreshed time.Time
+	quiet := map[string]bool{}
+	for {
+		now := time.Now()
+		if end := w.poll(quiet); end != nil {
+			return end
+		}
+		if now.Sub(beat) >= w.deadMan/heartbeats {
+			w.note(quiet, "write heartbeat", w.engine.Heartbeat())
+			beat = now
+		}
+		if now.Sub(refreshed) >= refreshEvery {
+			w.note(quiet, "refresh plan", w.refresh())
+			refreshed = now
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// note logs the first failure of a kind until it works again: the loop tries
+// it again soon, and the dead-man is behind it.
+func (w watch) note(quiet map[string]bool, step string, err error) {
+	if err != nil && !quiet[step] {
+		w.log.Warn("watch step failed, trying again", "step", step, "err", err)
+	}
+	quiet[step] = err != nil
+}
+
+func (w watch) poll(quiet map[string]bool) *ending {
+	state, err := w.engine.State()
+	w.note(quiet, "read state", err)
+	if err != nil || state.Attached {
+		return nil
+	}
+	switch {
+	case state.Exit != nil:
+		return &ending{state.Exit.Reason, state.Exit.Message}
+	case state.Ops != "":
+		return &ending{sched.ForeignScheduler, fmt.Sprintf("scheduler %q is loaded instead", state.Ops)}
+	}
+	return &ending{sched.EjectedError, "no reason was recorded"}
+}
+
+// refresh gives cgroups that were removed and made again since the plan was
+// applied their tier back: a new cgroup has a new id. It follows the plan in
+// force, which may be another than the one this process started with.
+func (n node) refresh(a applier) error {
+	l, held, err := tryHoldPlan(n.runDir) // a stuck apply must not stop the heartbeat
+	if err != nil || !held {
+		return err
+	}
+	defer l.release()
+	state, err := a.State()
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	r, found, err := loadRecord(n.runDir, state)
+	if err != nil || !found {
+		return err
+	}
+	tree, err := n.tree()
+	if err != nil {
+		return err
+	}
+	plan, moved := renumber(r.Plan, tree.ID)
+	if len(moved) == 0 {
+		return nil
+	}
+	if _, err := n.putHeld(a, plan, r.File); err != nil {
+		return err
+	}
+	n.log.Info("plan follows new cgroups", "cgroups", moved)
+	return nil
+}
+
+// renumber returns plan with the ids that its paths have now, and the paths
+// whose id changed. A cgroup that is gone keeps its old id, which matches nothing.
+func renumber(plan policy.Plan, id func(string) (uint64, error)) (policy.Plan, []string) {
+	renumbered := policy.Plan{Lend: plan.Lend}
+	var moved []string
+	for _, g := range plan.Groups {
+		if now, err := id(g.Cgroup); err == nil && now != g.ID {
+			g.ID = now
+			moved = append(moved, g.Cgroup)
+		}
+		renumbered.Groups = append(renumbered.Groups, g)
+	}
+	return renumbered, moved
+}
