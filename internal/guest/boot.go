@@ -79,14 +79,14 @@ func (b *boot) args() []string {
 		return append(a, "-accel", "tcg,thread=multi", "-cpu", "max,-monitor")
 	}
 	a = append(a, "-accel", "tcg,thread=single", "-cpu", "max,-monitor",
-		"-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm", "-seed", strconv.Itoa(b.machine.Seed),
-		// A timer of 20 µs of virtual time bounds how long one vCPU runs before
-		// the next, and so how late an interrupt from another one comes.
-		"-netdev", "hubport,id=q0,hubid=9", "-object", "filter-buffer,id=fb0,netdev=q0,interval=20")
+		"-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm", "-seed", strconv.Itoa(b.machine.Seed))
 	if b.plugin != "" {
-		a = append(a, "-plugin", b.plugin)
+		return append(a, "-plugin", b.plugin)
 	}
-	return a
+	// A timer of 20 µs of virtual time bounds how long one vCPU runs before the
+	// next, and so how late an interrupt from another one comes. The plugin has
+	// a finer bound of its own.
+	return append(a, "-netdev", "hubport,id=q0,hubid=9", "-object", "filter-buffer,id=fb0,netdev=q0,interval=20")
 }
 
 // commandLine is the kernel's.

@@ -58,7 +58,8 @@ func TestCommandLines(t *testing.T) {
 		"deterministic with a clock per vCPU": {
 			machine: Machine{Mode: Deterministic, Clock: plugin},
 			clock:   ClockPerVCPU,
-			has:     []string{"-plugin /clock.so", "tsc=reliable"},
+			has:     []string{"-plugin /clock.so", "tsc=reliable", "-icount shift=0,sleep=off"},
+			lacks:   []string{"filter-buffer"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

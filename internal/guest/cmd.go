@@ -19,7 +19,8 @@ type Cmd struct {
 	Path string
 	// Args are the arguments, Args[0] being the command's own name.
 	Args []string
-	// Env are "KEY=value" entries on top of PATH, HOME, TERM and OUT.
+	// Env are "KEY=value" entries on top of PATH, HOME, TERM, OUT and
+	// TEMPER_GUEST=1, by which tests know that they may do anything.
 	Env []string
 	// Dir is the working directory in the guest, "/" if empty.
 	Dir string

@@ -118,7 +118,7 @@ func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
 func (c *Cmd) files(copied map[string]string) (tree, error) {
 	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: append([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root", "TERM=dumb", "OUT=" + wire.OutDir,
+		"HOME=/root", "TERM=dumb", "TEMPER_GUEST=1", "OUT=" + wire.OutDir,
 	}, c.Env...)}
 	if len(job.Args) == 0 {
 		job.Args = []string{c.Path}
