@@ -70,5 +70,8 @@ func Plugin(ctx context.Context, qemuPath, version string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return b.plugin, v.err()
+	if err := v.err(); err != nil {
+		return "", err
+	}
+	return b.plugin, nil
 }
