@@ -55,6 +55,8 @@ func newTree(scenario bench.Scenario, podCPUs, clientCPU string) (*tree, error) 
 		func() error { return t.leaf(critical+"/ctr", bench.KubeletWeight(scenario.RequestMilliCPU)) },
 		func() error { return t.make(system, 100) },
 		func() error { return t.leaf(agent, 100) },
+		// An agent's work lands where its effect does, not on the client.
+		func() error { return t.set(agent, "cpuset.cpus", podCPUs) },
 		func() error { return t.leaf(driver, 100) },
 		func() error { return t.leaf(client, 100) },
 		func() error { return t.set(client, "cpuset.cpus", clientCPU) },

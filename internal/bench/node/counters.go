@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -35,7 +36,7 @@ type counters struct {
 	podCPUs int
 }
 
-// read takes a reading. Two books are kept apart: the kernel charges every
+// read takes a reading, in real time. Two books are kept apart: the kernel charges every
 // thread and its cgroups, and every CPU counts the time that threads ran on it.
 // (The kernel's own idle time is not used: 7.2 overstates it on CPUs that wake
 // thousands of times a second.)
@@ -85,23 +86,45 @@ func (c *counters) ledger(a, b reading) bench.Ledger {
 
 // closeBooks makes every pod CPU switch threads once: a CPU books a thread's
 // time only when the thread leaves it, and a spinner may not do so for seconds.
-// It runs the calling thread on each CPU for a moment, at a real-time priority,
-// under which neither EEVDF nor sched_ext has a say.
+// It runs the calling thread, which must be a real-time one, on each CPU for a
+// moment.
 func closeBooks(podCPUs int) error {
+	for cpu := range podCPUs + 1 {
+		if err := pin(0, cpu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inRealTime calls fn on a thread of real-time priority: neither EEVDF nor
+// sched_ext has a say in when it runs, so that reading the counters costs every
+// arm the same and comes when it is due.
+func inRealTime(fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := setScheduler(unix.SCHED_FIFO, 1); err != nil {
 		return err
 	}
-	for cpu := range podCPUs {
-		if err := pin(0, cpu); err != nil {
-			return err
-		}
-	}
-	if err := pin(0, podCPUs); err != nil {
+	if err := fn(); err != nil {
 		return err
 	}
 	return setScheduler(unix.SCHED_NORMAL, 0)
+}
+
+// sleepUntil sleeps on the calling thread itself, without Go's timers: those
+// would wake another thread first.
+func sleepUntil(ctx context.Context, at time.Duration) error {
+	ts := unix.NsecToTimespec(int64(at))
+	for monotonic() < at {
+		if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("sleep: %w", err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 func setScheduler(policy, priority uint32) error {

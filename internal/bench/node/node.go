@@ -170,23 +170,32 @@ func (n *node) tell(e Event) error {
 func (n *node) settle(ctx context.Context) error {
 	begin := monotonic()
 	for {
+		l, err := n.measure(ctx, quietSpan)
+		if err != nil {
+			return err
+		}
+		n.idle = float64(l.Idle) / (float64(l.Length) * float64(l.CPUs))
+		if took := monotonic() - begin; n.idle >= quietShare || took > settleBound {
+			return n.tell(Event{Progress: fmt.Sprintf("settled: %.1f %% idle after %v", 100*n.idle, took.Round(time.Millisecond))})
+		}
+	}
+}
+
+// measure returns the ledger of the next span.
+func (n *node) measure(ctx context.Context, span time.Duration) (l bench.Ledger, err error) {
+	err = inRealTime(func() error {
 		before, err := n.counters.read()
 		if err != nil {
 			return err
 		}
-		if err := sleep(ctx, quietSpan); err != nil {
+		if err := sleepUntil(ctx, before.at+span); err != nil {
 			return err
 		}
 		after, err := n.counters.read()
-		if err != nil {
-			return err
-		}
-		l := n.counters.ledger(before, after)
-		n.idle = float64(l.Idle) / (float64(l.Length) * float64(l.CPUs))
-		if took := after.at - begin; n.idle >= quietShare || took > settleBound {
-			return n.tell(Event{Progress: fmt.Sprintf("settled: %.1f %% idle after %v", 100*n.idle, took.Round(time.Millisecond))})
-		}
-	}
+		l = n.counters.ledger(before, after)
+		return err
+	})
+	return l, err
 }
 
 // step measures one window.
@@ -203,7 +212,7 @@ func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
 		return nil, err
 	}
 	w := &bench.Window{Density: density, IdleBefore: n.idle, Weights: n.tree.weights}
-	if w.Ledger, w.Sched, err = n.watch(ctx, window.From, window.To); err != nil {
+	if err := inRealTime(func() error { return n.watch(ctx, w, window.From, window.To) }); err != nil {
 		return nil, err
 	}
 	w.Client, err = c.wait()
@@ -211,33 +220,33 @@ func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
 }
 
 // watch reads counters and the scheduler's identity around the window, and
-// the identity within it. Reading takes the instrument's CPU from the client:
-// the counters are read in the pads, outside of what is measured.
-func (n *node) watch(ctx context.Context, from, to time.Duration) (l bench.Ledger, samples []bench.SchedSample, err error) {
-	pad := n.spec.Scenario.Load.Pad
-	if err := sleep(ctx, from-pad-monotonic()); err != nil {
-		return l, nil, err
+// the identity within it. Reading takes the client's CPU from it: the counters
+// are read in the pads, outside of what is measured.
+func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
+	if err := sleepUntil(ctx, from-n.spec.Scenario.Load.Pad); err != nil {
+		return err
 	}
-	samples = append(samples, sampleSched(from))
+	w.Sched = append(w.Sched, sampleSched(from))
 	before, err := n.counters.read()
 	if err != nil {
-		return l, nil, err
+		return err
 	}
 	for i := range identitySamples {
-		at := from + (to-from)*time.Duration(i+1)/(identitySamples+1)
-		if err := sleep(ctx, at-monotonic()); err != nil {
-			return l, nil, err
+		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i+1)/(identitySamples+1)); err != nil {
+			return err
 		}
-		samples = append(samples, sampleSched(from))
+		w.Sched = append(w.Sched, sampleSched(from))
 	}
-	if err := sleep(ctx, to-monotonic()); err != nil {
-		return l, nil, err
+	if err := sleepUntil(ctx, to); err != nil {
+		return err
 	}
 	after, err := n.counters.read()
 	if err != nil {
-		return l, nil, err
+		return err
 	}
-	return n.counters.ledger(before, after), append(samples, sampleSched(from)), nil
+	w.Ledger = n.counters.ledger(before, after)
+	w.Sched = append(w.Sched, sampleSched(from))
+	return nil
 }
 
 // identitySamples are taken inside the window. The sequence number covers the
