@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -121,7 +122,7 @@ func (p *process) signal(t *testing.T, s syscall.Signal) {
 func command(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "temper", args...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "temper", args...) // also called by cleanups
 	cmd.Stdout, cmd.Stderr = &out, &err
 	if failed := cmd.Run(); failed != nil {
 		if _, exited := errors.AsType[*exec.ExitError](failed); !exited {

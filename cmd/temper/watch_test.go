@@ -116,6 +116,24 @@ func TestWatchOutlastsPassingErrors(t *testing.T) {
 	}
 }
 
+// TestWatchWaitsForTheReason: the kernel says that it disables a scheduler
+// before the scheduler has recorded why.
+func TestWatchWaitsForTheReason(t *testing.T) {
+	e := &ticking{state: func(now time.Duration) (sched.State, error) {
+		switch {
+		case now < time.Second:
+			return attached(now)
+		case now < 1400*time.Millisecond:
+			return sched.State{Kernel: "disabling", Ops: sched.Name}, nil
+		}
+		return sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.EjectedSysRq}}, nil
+	}}
+	end, after, _ := observe(t, e, time.Minute)
+	if end == nil || end.reason != sched.EjectedSysRq || after > 2*time.Second {
+		t.Errorf("ended %+v after %v", end, after)
+	}
+}
+
 // TestWatchThatWasStopped is a process that gets no time for a minute and finds
 // the dead-man gone off: it must not write a heartbeat before it looks.
 func TestWatchThatWasStopped(t *testing.T) {
