@@ -12,18 +12,6 @@
  */
 static u64 queued_seq __attribute__((aligned(64)));
 
-/*
- * Tasks in the queues, per tier: a hint that saves looking into empty ones. It
- * may be too high for a while (a task that left without running), never too low.
- */
-static u64 nr_queued[TEMPER_TIERS] __attribute__((aligned(64)));
-
-static __always_inline u64 queued_in(u32 tier)
-{
-	one_copy(tier);
-	return tier < TEMPER_TIERS ? *(volatile u64 *)&nr_queued[tier] : 0;
-}
-
 static __always_inline bool higher_waits(u32 tier)
 {
 	int i;

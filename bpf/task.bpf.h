@@ -52,6 +52,18 @@ struct {
  */
 static u64 vtime_now[TEMPER_TIERS] __attribute__((aligned(64)));
 
+/*
+ * Tasks in the queues, per tier: a hint that saves looking into empty ones. It
+ * may be too high for a while (a task that left without running), never too low.
+ */
+static u64 nr_queued[TEMPER_TIERS] __attribute__((aligned(64)));
+
+static __always_inline u64 queued_in(u32 tier)
+{
+	one_copy(tier);
+	return tier < TEMPER_TIERS ? *(volatile u64 *)&nr_queued[tier] : 0;
+}
+
 static __always_inline struct task_ctx *try_lookup_task(struct task_struct *p)
 {
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
@@ -198,9 +210,9 @@ static __always_inline void settle_charge(struct task_ctx *tctx, u64 used)
 	/*
 	 * Served without a tag, on an idle CPU: the service's start moves the
 	 * tier's clock, else a group that ran alone for long would look guilty
-	 * when company comes.
+	 * when company comes. While others queue, their tags are the clock.
 	 */
-	if (!tctx->charged && vtime_before(vtime_now[tier], tag))
+	if (!tctx->charged && !queued_in(tier) && vtime_before(vtime_now[tier], tag))
 		vtime_now[tier] = tag;
 	tctx->charged = 0;
 }

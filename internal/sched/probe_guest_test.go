@@ -3,7 +3,6 @@
 package sched
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,16 +29,8 @@ const cgroupRoot = "/sys/fs/cgroup"
 // worker is what TestProbeWorker does in a process of its own.
 type worker struct {
 	CPU   int           // bound to it; -1: to none
-	Nice  int           //
 	Every time.Duration // works once per that; 0: always
 	Work  time.Duration // each time
-}
-
-// report is what a worker that sleeps saw of its own wakeups.
-type report struct {
-	Wakeups int           `json:"wakeups"`
-	Late    time.Duration `json:"late_ns"` // all together
-	Latest  time.Duration `json:"latest_ns"`
 }
 
 // TestProbeWorker is no test: it is the process that startWorker starts.
@@ -59,41 +50,20 @@ func TestProbeWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), w.Nice); err != nil {
-		t.Fatal(err)
-	}
-	// Until standard input ends.
-	stopped := make(chan struct{})
-	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		close(stopped)
-	}()
-	var seen report
 	for next := monotonic(); ; next += w.Every {
-		select {
-		case <-stopped:
-			_ = json.NewEncoder(os.Stdout).Encode(seen)
-			os.Exit(0)
-		default:
-		}
 		if w.Every > 0 {
 			at := unix.NsecToTimespec(int64(next))
 			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil)
 		}
 		began := monotonic()
-		if late := began - next; w.Every > 0 {
-			seen.Wakeups++
-			seen.Late += late
-			seen.Latest = max(seen.Latest, late)
-		}
 		next = max(next, began)
-		for monotonic()-began < max(w.Work, time.Millisecond/10) {
+		for monotonic()-began < w.Work {
 		}
 	}
 }
 
-// startWorker starts a worker in a cgroup. The function it returns stops it.
-func startWorker(t *testing.T, cgroup string, w worker) (stop func() report) {
+// startWorker starts a worker in a cgroup, until the test ends.
+func startWorker(t *testing.T, cgroup string, w worker) *exec.Cmd {
 	t.Helper()
 	spec, err := json.Marshal(w)
 	if err != nil {
@@ -105,34 +75,41 @@ func startWorker(t *testing.T, cgroup string, w worker) (stop func() report) {
 	}
 	defer dir.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProbeWorker$")
-	cmd.Env = append(os.Environ(), "PROBE_WORKER="+string(spec), "GOMAXPROCS=2")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	cmd.Env = append(os.Environ(), "PROBE_WORKER="+string(spec), "GOMAXPROCS=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: unix.SIGKILL}
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	cmd.Stdout = &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running := true
-	stop = func() (seen report) {
-		if !running {
-			return seen
-		}
-		running = false
-		_ = stdin.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("worker in %s: %v", cgroup, err)
-		} else if err := json.Unmarshal([]byte(out.String()), &seen); err != nil {
-			t.Errorf("worker in %s: %v", cgroup, err)
-		}
-		return seen
+	t.Cleanup(func() { stopWorker(cmd) })
+	return cmd
+}
+
+func stopWorker(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// runDelay is the time that the kernel itself saw a process's threads wait for
+// a CPU, woken or preempted.
+func runDelay(t *testing.T, cmd *exec.Cmd) (sum time.Duration) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", cmd.Process.Pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", cmd.Process.Pid, threads, err)
 	}
-	t.Cleanup(func() { stop() })
-	return stop
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(stat))[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
 }
 
 // makeCgroup creates a cgroup for the length of the test and returns its id.
@@ -152,6 +129,14 @@ func makeCgroup(t *testing.T, name string) uint64 {
 		t.Fatal(err)
 	}
 	return st.Ino
+}
+
+func setWeight(t *testing.T, cgroup string, weight int) {
+	t.Helper()
+	path := filepath.Join(cgroupRoot, cgroup, "cpu.weight")
+	if err := os.WriteFile(path, []byte(strconv.Itoa(weight)), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // removeCgroup waits for processes that were reaped but not yet gone.
@@ -242,7 +227,7 @@ func within(got, want time.Duration, share float64) bool {
 type node struct {
 	probe                          *Probe
 	critical, standard, background uint64
-	stopCritical                   func() report
+	worker                         *exec.Cmd // the critical one
 	fence                          int
 }
 
@@ -264,23 +249,27 @@ func startNode(t *testing.T) node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A nice value of its own for each, so that the spinner keeps its CPU
-	// against the critical task on any kernel.
-	startWorker(t, "probe-background", worker{CPU: 0, Nice: -10})
+	// So that the spinner keeps its CPU against the critical task on any kernel.
+	setWeight(t, "probe-critical", 1)
+	setWeight(t, "probe-background", 10000)
+	startWorker(t, "probe-background", worker{CPU: 0})
 	startWorker(t, "probe-background", worker{CPU: -1})
-	startWorker(t, "probe-standard", worker{CPU: n.fence, Every: 5 * time.Millisecond, Work: 2 * time.Millisecond})
-	n.stopCritical = startWorker(t, "probe-critical",
-		worker{CPU: 0, Nice: 10, Every: 20 * time.Millisecond, Work: time.Millisecond})
+	startWorker(t, "probe-standard", worker{CPU: n.fence, Every: 20 * time.Millisecond, Work: 10 * time.Millisecond})
+	n.worker = startWorker(t, "probe-critical", worker{CPU: 0, Every: 20 * time.Millisecond})
 	wait(time.Second)
 	return n
 }
 
 func TestProbeLedgerAddsUp(t *testing.T) {
 	n := startNode(t)
+	outer := monotonic()
 	first := readProbe(t, n.probe)
-	before, firstWall := first, monotonic()
+	inner := monotonic()
+	before := first
+	wall := time.Duration(0)
 	for i := range 20 {
 		wait(time.Duration(10+i*7) * time.Millisecond)
+		wall = monotonic() - inner
 		after := readProbe(t, n.probe)
 		for k, c := range after.CPUs {
 			if err := addsUp(before.CPUs[k], c, after.At-before.At); err != nil {
@@ -289,14 +278,14 @@ func TestProbeLedgerAddsUp(t *testing.T) {
 		}
 		before = after
 	}
-	wall := monotonic() - firstWall
+	outer = monotonic() - outer
 	for k, c := range before.CPUs {
 		var sum time.Duration
 		for b := range c.Buckets {
 			sum += c.Buckets[b] - first.CPUs[k].Buckets[b]
 		}
-		if !within(sum, wall, 0.001) {
-			t.Errorf("CPU %d: the ledger has %v, %v passed", c.CPU, sum, wall)
+		if sum < wall*999/1000 || sum > outer*1001/1000 {
+			t.Errorf("CPU %d: the ledger has %v, between %v and %v passed", c.CPU, sum, wall, outer)
 		}
 		t.Logf("CPU %d: %v", c.CPU, c.Buckets)
 	}
@@ -305,7 +294,7 @@ func TestProbeLedgerAddsUp(t *testing.T) {
 	}
 	spun := before.CPUs[0].Buckets[BucketBackground] - first.CPUs[0].Buckets[BucketBackground]
 	if spun < wall/2 {
-		t.Errorf("CPU 0 ran background for %v of %v beside a nicer critical task", spun, wall)
+		t.Errorf("CPU 0 ran background for %v of %v beside a critical task of least weight", spun, wall)
 	}
 	lent := before.CPUs[n.fence].Buckets[BucketLent] - first.CPUs[n.fence].Buckets[BucketLent]
 	if lent < wall/4 {
@@ -332,50 +321,60 @@ func addsUp(before, after CPUTime, wall time.Duration) error {
 
 func TestProbeAgreesWithCPUStat(t *testing.T) {
 	n := startNode(t)
-	type pair struct{ probe, kernel time.Duration }
 	ids := map[string]uint64{"probe-critical": n.critical, "probe-standard": n.standard, "probe-background": n.background}
-	read := func() (map[string]pair, Stats) {
-		out := make(map[string]pair)
-		s := readProbe(t, n.probe)
-		for name, id := range ids {
-			out[name] = pair{group(t, s, id).CPU, usage(t, name)}
-		}
-		return out, s
+	// The probe before and after the kernel's figures: a guest may be slow.
+	type reading struct {
+		before, after Stats
+		kernel        map[string]time.Duration
 	}
-	before, s0 := read()
+	read := func() reading {
+		r := reading{before: readProbe(t, n.probe), kernel: make(map[string]time.Duration)}
+		for name := range ids {
+			r.kernel[name] = usage(t, name)
+		}
+		r.after = readProbe(t, n.probe)
+		return r
+	}
+	first := read()
 	wait(5 * time.Second)
-	after, s1 := read()
-	byTier := map[string]tier.Tier{
-		"probe-critical": tier.Critical, "probe-standard": tier.Standard, "probe-background": tier.Background,
-	}
-	for name := range ids {
-		probe, kernel := after[name].probe-before[name].probe, after[name].kernel-before[name].kernel
-		ofTier := s1.Tiers[byTier[name]].CPU - s0.Tiers[byTier[name]].CPU
-		t.Logf("%s: probe %v, tier %v, cpu.stat %v", name, probe, ofTier, kernel)
-		// The kernel's own figure is as old as the last tick.
-		if slack := 8 * time.Millisecond; !within(probe, kernel, 0.01) && (probe-kernel).Abs() > slack {
-			t.Errorf("%s: the probe counted %v, cpu.stat %v", name, probe, kernel)
+	last := read()
+	for name, id := range ids {
+		least := group(t, last.before, id).CPU - group(t, first.after, id).CPU
+		most := group(t, last.after, id).CPU - group(t, first.before, id).CPU
+		kernel := last.kernel[name] - first.kernel[name]
+		t.Logf("%s: probe %v to %v, cpu.stat %v", name, least, most, kernel)
+		// The kernel's own figure is as old as the last tick. A task that wakes
+		// on an idle CPU pays there for the way out of idle as well (its clock
+		// is that of the wakeup), 20 us in a guest; here idle pays.
+		const tick = 8 * time.Millisecond
+		if kernel < least*99/100-tick || kernel > most*101/100+tick {
+			t.Errorf("%s: the probe counted %v to %v, cpu.stat %v", name, least, most, kernel)
 		}
+	}
+	for name, of := range map[string]tier.Tier{
+		"probe-critical": tier.Critical, "probe-standard": tier.Standard, "probe-background": tier.Background,
+	} {
 		// The tier's time is without interrupts, of which a guest has few.
-		if ofTier > probe+8*time.Millisecond || ofTier < probe*9/10 {
-			t.Errorf("%s: its tier got %v, its group %v", name, ofTier, probe)
+		ofTier := last.after.Tiers[of].CPU - first.after.Tiers[of].CPU
+		ofGroup := group(t, last.after, ids[name]).CPU - group(t, first.after, ids[name]).CPU
+		if ofTier > ofGroup+time.Millisecond || ofTier < ofGroup*9/10 {
+			t.Errorf("%s: its tier got %v, its group %v", name, ofTier, ofGroup)
 		}
 	}
 }
 
 func TestProbeSeesStockSchedulerInvert(t *testing.T) {
 	n := startNode(t)
-	before := readProbe(t, n.probe)
+	before, waitedBefore := readProbe(t, n.probe), runDelay(t, n.worker)
 	wait(4 * time.Second)
-	after := readProbe(t, n.probe)
-	seen := n.stopCritical()
+	after, waited := readProbe(t, n.probe), runDelay(t, n.worker)-waitedBefore
 	critical := after.Tiers[tier.Critical]
 	delay := critical.WakeupDelay.Sub(before.Tiers[tier.Critical].WakeupDelay)
 	own := group(t, after, n.critical)
 	inversion := critical.Inversion - before.Tiers[tier.Critical].Inversion
-	t.Logf("%d wakeups, mean %v, p50 %v, p99 %v, max %v, worst wait %v, inversion %v, at most %v; the task itself: %+v",
-		delay.Count(), delay.Mean(), delay.Quantile(0.5), delay.Quantile(0.99), delay.Max, critical.WorstWait,
-		inversion, critical.InversionMax, seen)
+	t.Logf("%d wakeups, together %v, p50 %v, p99 %v, max %v, worst wait %v, inversion %v, at most %v; schedstat has %v",
+		delay.Count(), delay.Sum, delay.Quantile(0.5), delay.Quantile(0.99), delay.Max, critical.WorstWait,
+		inversion, critical.InversionMax, waited)
 	if delay.Count() < 20 {
 		t.Fatalf("%d wakeups counted in 4 s, want one every 20 ms or as often as the stock scheduler let it", delay.Count())
 	}
@@ -383,13 +382,13 @@ func TestProbeSeesStockSchedulerInvert(t *testing.T) {
 		t.Errorf("the only critical group has %d delays up to %v, its tier %d up to %v", own.WakeupDelay.Count(),
 			own.WakeupDelay.Max, critical.WakeupDelay.Count(), critical.WakeupDelay.Max)
 	}
-	// Whoever sleeps to a moment is late by the timer and by the delay.
-	if delay.Max > seen.Latest || seen.Late < delay.Sum {
-		t.Errorf("delays up to %v, %v together; the task saw itself late by %v, %v together",
-			delay.Max, delay.Sum, seen.Latest, seen.Late)
+	// The kernel counts preempted tasks as well, and from the arrival in a
+	// queue on: on a slow guest's host the way there takes its time.
+	if path := time.Duration(delay.Count()) * 500 * time.Microsecond; delay.Sum > waited*11/10+path || delay.Sum < waited*7/10 {
+		t.Errorf("%v of wakeup delays, the kernel saw waits of %v", delay.Sum, waited)
 	}
 	if inversion <= 0 || critical.InversionMax <= 0 {
-		t.Error("a task beside a spinner of higher nice value was never kept waiting by it")
+		t.Error("a task beside a spinner of greater weight was never kept waiting by it")
 	}
 	if critical.InversionMax > critical.WorstWait {
 		t.Errorf("an inversion of %v in a wait of at most %v", critical.InversionMax, critical.WorstWait)
@@ -445,7 +444,7 @@ func TestProbeForgetsRemovedGroups(t *testing.T) {
 	for i := range 5 {
 		name := fmt.Sprintf("probe-short-%d", i)
 		id := makeCgroup(t, name)
-		startWorker(t, name, worker{CPU: -1})()
+		stopWorker(startWorker(t, name, worker{CPU: -1}))
 		if g := group(t, readProbe(t, p), id); g.Tier != tier.System || g.CPU <= 0 {
 			t.Errorf("a group without a plan: tier %s, %v of CPU", g.Tier, g.CPU)
 		}

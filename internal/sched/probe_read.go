@@ -26,9 +26,9 @@ const (
 	// tornLimit ends the attempts to read a ledger whole. A writer needs
 	// nanoseconds, unless its CPU is a guest's and waits for a turn.
 	tornLimit = 100 * time.Millisecond
-	// groupSlack is how long a group's interval may be that goes unnoticed
-	// because it ended during the reading.
-	groupSlack = time.Millisecond
+	// readingSlack is how long a reading may take, and how long a group's
+	// interval may be that goes unnoticed because it ended meanwhile.
+	readingSlack = time.Millisecond
 	// silence is how long no CPU may have switched before a reader asks
 	// whether anybody measures at all.
 	silence = time.Second
@@ -107,11 +107,11 @@ func (l ledger) times(now time.Duration) (ns [probeTemperBucketTEMPER_TIME_BUCKE
 // since its first event. What a CPU did while it was read is put right by the
 // next reading.
 func (r *readings) Read() (Stats, error) {
-	ledgers, ids, groups, err := r.readAgreeing()
+	at, ledgers, ids, groups, err := r.readAgreeing()
 	if err != nil {
 		return Stats{}, err
 	}
-	s := Stats{At: monotonic()}
+	s := Stats{At: at}
 	for t := range s.Tiers {
 		if s.Tiers[t], err = r.readTier(tier.Tier(t)); err != nil {
 			return Stats{}, err
@@ -138,29 +138,33 @@ func (r *readings) Read() (Stats, error) {
 }
 
 // readAgreeing reads the groups between two readings of the ledgers, until no
-// group's long interval ended in between: it might be in neither.
-func (r *readings) readAgreeing() (after []ledger, ids map[uint32]uint64, groups map[uint32]probeTemperGroupDelay, err error) {
+// group's long interval ended in between, which might be in neither, and the
+// last reading was a quick one. On a machine that has no time, the last
+// attempt has to do.
+func (r *readings) readAgreeing() (at time.Duration, after []ledger, ids map[uint32]uint64, groups map[uint32]probeTemperGroupDelay, err error) {
 	const attempts = 8
 	before, err := r.readLive()
 	for range attempts {
 		if err != nil {
-			return nil, nil, nil, err
+			break
 		}
 		if ids, groups, err = r.readGroups(); err != nil {
-			return nil, nil, nil, err
+			break
 		}
+		began := monotonic()
 		after, err = r.readLedgers()
-		if err == nil && agree(before, after) {
+		at = monotonic()
+		if err == nil && agree(before, after) && at-began < readingSlack {
 			break
 		}
 		before = after
 	}
-	return after, ids, groups, err
+	return at, after, ids, groups, err
 }
 
 func agree(before, after []ledger) bool {
 	return slices.EqualFunc(before, after, func(a, b ledger) bool {
-		return a.cpu == b.cpu && (a.SwitchedAt == b.SwitchedAt || time.Duration(b.SwitchedAt-a.SwitchedAt) < groupSlack)
+		return a.cpu == b.cpu && (a.SwitchedAt == b.SwitchedAt || time.Duration(b.SwitchedAt-a.SwitchedAt) < readingSlack)
 	})
 }
 

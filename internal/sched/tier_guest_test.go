@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// rivals are two spinners bound to one CPU: who outranks the other gets it,
+// but for what the starvation bound costs.
+const (
+	rivalCPU   = 1
+	winnerMin  = 0.90
+	loserMax   = 0.10
+	settle     = 300 * time.Millisecond
+	shareTime  = 2 * time.Second
+	equalSlack = 0.05
+)
+
+func TestHigherTierTakesTheCPU(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	high, low := testCgroup(t, "high"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, high, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, low, 1, rivalCPU)
+	spinners(t, high, 1, rivalCPU)
+	expectWinner(t, high, low)
+	stillAttached(t, s)
+}
+
+func TestSubtreeFollowsItsPod(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	pod, rival := testCgroup(t, "pod"), testCgroup(t, "rival")
+	container := testCgroup(t, "pod/container")
+	spinners(t, container, 1, rivalCPU)
+	spinners(t, rival, 1, rivalCPU)
+
+	t.Run("container inherits", func(t *testing.T) {
+		apply(t, s,
+			planGroup(t, pod, policy.Group{Tier: tier.Background}),
+			planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+		expectWinner(t, rival, container)
+	})
+	t.Run("pod is raised", func(t *testing.T) {
+		apply(t, s,
+			planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+			planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+		expectWinner(t, container, rival)
+	})
+	t.Run("a container made later", func(t *testing.T) {
+		late := testCgroup(t, "pod/late")
+		apply(t, s,
+			planGroup(t, pod, policy.Group{Tier: tier.Background}),
+			planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+		spinners(t, late, 1, rivalCPU)
+		expectWinner(t, rival, late)
+	})
+	stillAttached(t, s)
+}
+
+func TestTaskFollowsItsCgroup(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	high, low, rival := testCgroup(t, "high"), testCgroup(t, "low"), testCgroup(t, "rival")
+	apply(t, s,
+		planGroup(t, high, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}),
+		planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+	mover := spinners(t, low, 1, rivalCPU)
+	spinners(t, rival, 1, rivalCPU)
+	expectWinner(t, rival, low)
+	write(t, high, "cgroup.procs", strconv.Itoa(mover.Process.Pid))
+	expectWinner(t, high, rival)
+	stillAttached(t, s)
+}
+
+// A thread nobody named belongs to the system tier, above standard pods.
+func TestUnnamedIsSystem(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	unnamed, rival := testCgroup(t, "unnamed"), testCgroup(t, "rival")
+	apply(t, s, planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+	spinners(t, unnamed, 1, rivalCPU)
+	spinners(t, rival, 1, rivalCPU)
+	expectWinner(t, unnamed, rival)
+	stillAttached(t, s)
+}
+
+func expectWinner(t *testing.T, winner, loser string) {
+	t.Helper()
+	time.Sleep(settle)
+	got := shares(t, shareTime, winner, loser)
+	t.Logf("%s %.3f CPUs, %s %.3f", filepath.Base(winner), got[0], filepath.Base(loser), got[1])
+	total := got[0] + got[1]
+	if total < 0.5 {
+		t.Fatalf("the two used %.3f CPUs of one", total)
+	}
+	if got[0] < winnerMin*total || got[1] > loserMax*total {
+		t.Errorf("%s got %.3f CPUs, %s %.3f", filepath.Base(winner), got[0], filepath.Base(loser), got[1])
+	}
+	if got[1] == 0 {
+		t.Errorf("%s starved", filepath.Base(loser))
+	}
+}
+
+func TestWeights(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	one, many := testCgroup(t, "one"), testCgroup(t, "many")
+	apply(t, s,
+		planGroup(t, one, policy.Group{Tier: tier.Standard}),
+		planGroup(t, many, policy.Group{Tier: tier.Standard}))
+	for _, c := range []struct {
+		name                string
+		weightOne           int
+		threads             int
+		ratio               float64
+		boundOne, boundMany int
+	}{
+		{"equal, 1 thread beside 8", 100, 8, 1, rivalCPU, rivalCPU},
+		{"double, 1 thread beside 8", 200, 8, 2, rivalCPU, rivalCPU},
+		{"half, 1 thread beside 1", 50, 1, 0.5, rivalCPU, rivalCPU},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, one, "cpu.weight", strconv.Itoa(c.weightOne))
+			write(t, many, "cpu.weight", "100")
+			spinners(t, one, 1, c.boundOne)
+			spinners(t, many, c.threads, c.boundMany)
+			time.Sleep(settle)
+			got := shares(t, 2*shareTime, one, many)
+			ratio := got[0] / got[1]
+			t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
+			if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
+				t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*equalSlack)
+			}
+		})
+	}
+	stillAttached(t, s)
+}
+
+func TestHotplug(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	low := testCgroup(t, "low")
+	apply(t, s, planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, low, 8, -1)
+	for round := range 10 {
+		for cpu := 1; cpu < len(readTopology(t)); cpu++ {
+			online := filepath.Join("/sys/devices/system/cpu", "cpu"+strconv.Itoa(cpu), "online")
+			for _, value := range []string{"0", "1"} {
+				if err := os.WriteFile(online, []byte(value), 0o644); err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				stillAttached(t, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/policy"
+)
+
+// The test binary is its own workload: started with roleEnv it spins or wakes
+// instead of testing.
+const (
+	roleEnv    = "TEMPER_TEST_ROLE"
+	threadsEnv = "TEMPER_TEST_THREADS"
+	wakesEnv   = "TEMPER_TEST_WAKES"
+	cpuEnv     = "TEMPER_TEST_CPU"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleEnv) {
+	case "spin":
+		spin(envInt(threadsEnv, 1))
+	case "wake":
+		wake(envInt(wakesEnv, 1000))
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+func envInt(name string, missing int) int {
+	if v, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return v
+	}
+	return missing
+}
+
+// bind restricts the calling thread to the CPU named by the environment, if any.
+func bind() {
+	runtime.LockOSThread()
+	if cpu := envInt(cpuEnv, -1); cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(cpu)
+		_ = unix.SchedSetaffinity(0, &set)
+	}
+}
+
+// spin keeps n threads busy until it is killed. As many Ps as threads and no
+// asynchronous preemption (start sets it): the runtime adds no work of its own.
+func spin(n int) {
+	runtime.GOMAXPROCS(n)
+	for range n - 1 {
+		go func() {
+			bind()
+			for {
+			}
+		}()
+	}
+	bind()
+	for {
+	}
+}
+
+// wake sleeps to n instants, a millisecond and a bit apart so that they wander
+// over the tick, and prints how late it ran each time, in ns.
+func wake(n int) {
+	bind()
+	const period = 1_037_000
+	late := make([]int64, 0, n)
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	next := now.Nano()
+	for range n {
+		next += period
+		until := unix.NsecToTimespec(next)
+		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) == unix.EINTR {
+		}
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+		late = append(late, now.Nano()-next)
+		next = max(next, now.Nano())
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(late)
+	os.Exit(0)
+}
+
+// testCgroup makes a cgroup that is removed with everything in it.
+func testCgroup(t *testing.T, path string) string {
+	t.Helper()
+	dir := filepath.Join(cgroupDir, path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for parent := filepath.Dir(dir); strings.HasPrefix(parent, cgroupDir); parent = filepath.Dir(parent) {
+		if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	return dir
+}
+
+func write(t *testing.T, dir, file, value string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cgroupID is the inode number, as the kernel side sees it.
+func cgroupID(t *testing.T, dir string) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// start runs a role of the test binary inside a cgroup until the test ends.
+func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
+	t.Helper()
+	dir, err := os.Open(cgroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = os.Stderr
+	if role == "spin" {
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { kill(cmd) })
+	}
+	return cmd
+}
+
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// spinners starts a process of n spinning threads in a cgroup. cpu < 0: unbound.
+func spinners(t *testing.T, cgroup string, n, cpu int) *exec.Cmd {
+	t.Helper()
+	return start(t, cgroup, "spin", fmt.Sprintf("%s=%d", threadsEnv, n), fmt.Sprintf("%s=%d", cpuEnv, cpu))
+}
+
+// delays runs n timed wakeups in a cgroup and returns how late each was, sorted.
+func delays(t *testing.T, cgroup string, n, cpu int) []time.Duration {
+	t.Helper()
+	cmd := start(t, cgroup, "wake", fmt.Sprintf("%s=%d", wakesEnv, n), fmt.Sprintf("%s=%d", cpuEnv, cpu))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var late []time.Duration
+	if err := json.Unmarshal(out, &late); err != nil {
+		t.Fatalf("read delays %q: %v", out, err)
+	}
+	slices.Sort(late)
+	return late
+}
+
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// cpuUsage is the CPU time a cgroup has used.
+func cpuUsage(t *testing.T, cgroup string) time.Duration {
+	t.Helper()
+	f, err := os.Open(filepath.Join(cgroup, "cpu.stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var usec int64
+		if n, _ := fmt.Sscanf(lines.Text(), "usage_usec %d", &usec); n == 1 {
+			return time.Duration(usec) * time.Microsecond
+		}
+	}
+	t.Fatalf("no usage_usec in %s", cgroup)
+	return 0
+}
+
+// shares measures what each cgroup used over a window, in CPUs.
+func shares(t *testing.T, window time.Duration, cgroups ...string) []float64 {
+	t.Helper()
+	before := make([]time.Duration, len(cgroups))
+	for i, c := range cgroups {
+		before[i] = cpuUsage(t, c)
+	}
+	began := time.Now()
+	time.Sleep(window)
+	out := make([]float64, len(cgroups))
+	for i, c := range cgroups {
+		out[i] = float64(cpuUsage(t, c)-before[i]) / float64(time.Since(began))
+	}
+	return out
+}
+
+// planGroup is a plan's group for a test cgroup.
+func planGroup(t *testing.T, dir string, g policy.Group) policy.Group {
+	t.Helper()
+	g.Cgroup = strings.TrimPrefix(dir, cgroupDir)
+	g.ID = cgroupID(t, dir)
+	return g
+}
+
+func apply(t *testing.T, s *Scheduler, groups ...policy.Group) {
+	t.Helper()
+	if err := s.Apply(policy.Plan{Groups: groups}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stillAttached fails the test if the kernel ejected the scheduler.
+func stillAttached(t *testing.T, s *Scheduler) {
+	t.Helper()
+	state, err := s.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !state.Attached {
+		t.Fatalf("ejected: %+v", state.Exit)
+	}
+}
+
+// requireVirtualTime skips a test whose figures mean something only on the
+// laboratory's deterministic clock.
+func requireVirtualTime(t *testing.T) {
+	t.Helper()
+	requireGuest(t)
+	if os.Getenv("TEMPER_VIRTUAL_TIME") != "1" {
+		t.Skip("needs virtual time: run it by make guest")
+	}
+}
