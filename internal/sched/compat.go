@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -57,13 +58,23 @@ var versioned = []string{"scx_bpf_dsq_insert", "scx_bpf_dsq_move_to_local"}
 
 func poison(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
 	for _, name := range versioned {
-		if _, err := kernel.AnyTypesByName(name + "___v2"); err != nil {
+		if !hasFunction(kernel, name+"___v2") {
 			continue
 		}
 		for _, prog := range spec.Programs {
 			poisonCalls(prog.Instructions, name)
 		}
 	}
+}
+
+// hasFunction compares names itself: the library's lookup also returns types
+// whose names differ in what follows the three underscores.
+func hasFunction(kernel *btf.Spec, name string) bool {
+	types, err := kernel.AnyTypesByName(name)
+	return err == nil && slices.ContainsFunc(types, func(t btf.Type) bool {
+		fn, ok := t.(*btf.Func)
+		return ok && fn.Name == name
+	})
 }
 
 // poisonCalls replaces calls of a kfunc by calls of a helper that does not
