@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 )
 
 // budgetGrowth is how far a program may outgrow its line in testdata/budget.txt
@@ -26,18 +25,8 @@ const budgetGrowth = 1.10
 func TestVerifierBudget(t *testing.T) {
 	requireGuest(t)
 	budget := readBudget(t)
-	spec, err := loadSched()
+	spec, err := prepare(Config{CPUs: readTopology(t)})
 	if err != nil {
-		t.Fatal(err)
-	}
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := adapt(spec, kernel); err != nil {
-		t.Fatal(err)
-	}
-	if err := describeNode(spec, Config{CPUs: readTopology(t)}); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

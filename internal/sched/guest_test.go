@@ -25,9 +25,14 @@ func requireGuest(t *testing.T) {
 
 func readTopology(t *testing.T) []topology.CPU {
 	t.Helper()
-	topo, err := topology.Read(os.DirFS(topology.Root))
+	cpus, err := readCPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return topo.CPUs
+	return cpus
+}
+
+func readCPUs() ([]topology.CPU, error) {
+	topo, err := topology.Read(os.DirFS(topology.Root))
+	return topo.CPUs, err
 }

@@ -185,6 +185,19 @@ func load(cfg Config) (_ *Scheduler, err error) {
 }
 
 func loadCollection(cfg Config) (*ebpf.Collection, error) {
+	spec, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return coll, nil
+}
+
+// prepare fits the object to this kernel and this node.
+func prepare(cfg Config) (*ebpf.CollectionSpec, error) {
 	spec, err := loadSched()
 	if err != nil {
 		return nil, fmt.Errorf("read object: %w", err)
@@ -199,11 +212,7 @@ func loadCollection(cfg Config) (*ebpf.Collection, error) {
 	if err := describeNode(spec, cfg); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, loadError(err)
-	}
-	return coll, nil
+	return spec, nil
 }
 
 // describeNode sets the constants that the object was compiled without.

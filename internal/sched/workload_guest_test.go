@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 		spin(envInt(threadsEnv, 1))
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
+	case "attach":
+		fmt.Println(attachOnce())
 	default:
 		os.Exit(m.Run())
 	}

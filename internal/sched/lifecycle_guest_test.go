@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// noticeWithin is how soon a lost scheduler must show in State.
+const noticeWithin = time.Second
+
+func TestAdoptedByTheNextProcess(t *testing.T) {
+	requireGuest(t)
+	cfg := Config{DeadMan: 30 * time.Second}
+	pod := testCgroup(t, "pod")
+	first := attach(t, cfg)
+	apply(t, first, planGroup(t, pod, policy.Group{Tier: tier.Critical, Fence: []int{1}}))
+	before, err := first.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	second := attach(t, cfg)
+	after, err := second.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !second.Adopted() || after.EnableSeq != before.EnableSeq || after.Generation != before.Generation {
+		t.Errorf("adopted %v, before %+v, after %+v", second.Adopted(), before, after)
+	}
+	plan, err := second.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Groups) != 1 || plan.Groups[0].ID != cgroupID(t, pod) || len(plan.Groups[0].Fence) != 1 {
+		t.Errorf("plan found: %+v", plan)
+	}
+
+	cfg.DeadMan = time.Minute
+	third := attach(t, cfg)
+	replaced, err := third.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if third.Adopted() || replaced.EnableSeq != before.EnableSeq+1 {
+		t.Errorf("another configuration was adopted: %+v", replaced)
+	}
+}
+
+func TestDeadMan(t *testing.T) {
+	requireGuest(t)
+	const deadMan = 2 * time.Second
+	s := attach(t, Config{DeadMan: deadMan})
+	for range 10 {
+		if err := s.Heartbeat(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(deadMan / 4)
+	}
+	stillAttached(t, s)
+	state := awaitExit(t, s, deadMan+noticeWithin)
+	if state.Exit.Reason != AgentStale {
+		t.Errorf("exit %+v, want %s", state.Exit, AgentStale)
+	}
+}
+
+func TestSysRq(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	if err := os.WriteFile("/proc/sysrq-trigger", []byte("S"), 0o200); err != nil {
+		t.Fatal(err)
+	}
+	state := awaitExit(t, s, noticeWithin)
+	if state.Exit.Reason != EjectedSysRq {
+		t.Errorf("exit %+v, want %s", state.Exit, EjectedSysRq)
+	}
+	// The remains are cleared away by whoever attaches next.
+	if next := attach(t, Config{}); next.Adopted() {
+		t.Error("a dead scheduler was adopted")
+	}
+}
+
+// awaitExit waits for the scheduler to end by itself.
+func awaitExit(t *testing.T, s *Scheduler, within time.Duration) State {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		state, err := s.State()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Exit != nil {
+			if state.Attached {
+				t.Errorf("attached after its exit: %+v", state)
+			}
+			return state
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no exit within %s: %+v", within, state)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestForeignSchedulerIsLeftAlone(t *testing.T) {
+	requireGuest(t)
+	spec, err := prepare(Config{CPUs: readTopology(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := spec.Maps["temper_ops"].Contents[0].Value.([]byte)
+	copy(value[bytes.Index(value, []byte(Name+"\x00")):], "someone")
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer coll.Close()
+	foreign, err := link.AttachStructOps(link.StructOpsOptions{Map: coll.Maps["temper_ops"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+
+	_, err = Attach(t.Context(), Config{CPUs: readTopology(t)})
+	refused, ok := errors.AsType[*Error](err)
+	if !ok || refused.Reason != ForeignScheduler || !strings.Contains(err.Error(), "someone") {
+		t.Errorf("attach beside another scheduler: %v", err)
+	}
+	state, err := ReadState("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Kernel != "enabled" || state.Ops != "someone" || state.Attached {
+		t.Errorf("the other scheduler: %+v", state)
+	}
+	if _, err := os.Stat(DefaultPinDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was left behind: %v", err)
+	}
+}
+
+// The documented privileges suffice, and each is needed.
+func TestCapabilities(t *testing.T) {
+	requireGuest(t)
+	for _, c := range []struct {
+		name string
+		caps []uintptr
+		want string
+	}{
+		{"both", []uintptr{unix.CAP_BPF, unix.CAP_PERFMON}, "attached"},
+		{"no CAP_PERFMON", []uintptr{unix.CAP_BPF}, string(MissingCapability)},
+		{"no CAP_BPF", []uintptr{unix.CAP_PERFMON}, string(MissingCapability)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command("/proc/self/exe")
+			cmd.Env = append(os.Environ(), roleEnv+"=attach")
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Credential:  &syscall.Credential{Uid: 1000, Gid: 1000},
+				AmbientCaps: c.caps,
+			}
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.HasPrefix(string(out), c.want) {
+				t.Errorf("%v: %s, want %s", err, out, c.want)
+			}
+		})
+	}
+}
+
+// attachOnce is the role behind TestCapabilities: attach, say so, detach.
+func attachOnce() string {
+	topo, err := readCPUs()
+	if err != nil {
+		return err.Error()
+	}
+	s, err := Attach(context.Background(), Config{PinDir: filepath.Join(bpffsDir, "unprivileged"), CPUs: topo})
+	if err != nil {
+		return err.Error()
+	}
+	if err := s.Detach(); err != nil {
+		return err.Error()
+	}
+	return "attached"
+}
+
+func TestPlanStorm(t *testing.T) {
+	requireGuest(t)
+	const perSecond, seconds = 1000, 10
+	s := attach(t, Config{})
+	pods := []string{testCgroup(t, "a"), testCgroup(t, "b")}
+	spinners(t, pods[0], 2, -1)
+	spinners(t, pods[1], 2, -1)
+	before, err := s.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plans := [2][]policy.Group{
+		{
+			planGroup(t, pods[0], policy.Group{Tier: tier.Critical, Fence: []int{1}}),
+			planGroup(t, pods[1], policy.Group{Tier: tier.Background}),
+		}, {
+			planGroup(t, pods[0], policy.Group{Tier: tier.Standard}),
+			planGroup(t, pods[1], policy.Group{Tier: tier.Critical, Fence: []int{2}}),
+		},
+	}
+	began := time.Now()
+	for i := range perSecond * seconds {
+		apply(t, s, plans[i%2]...)
+	}
+	took := time.Since(began)
+	t.Logf("%d plans in %s", perSecond*seconds, took)
+	after, err := s.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.EnableSeq != before.EnableSeq || after.Generation != before.Generation+perSecond*seconds {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	stillAttached(t, s)
+}
+
+// A kernel whose BTF shows hidden arguments is named before a load is tried.
+func TestHiddenArguments(t *testing.T) {
+	requireGuest(t)
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if check := checkKfuncs(kernel); !check.OK {
+		t.Errorf("a kernel that loads the object is refused: %+v", check)
+	}
+}
