@@ -164,7 +164,8 @@ struct temper_cpu_time {
 	__u32 context; /* the bucket outside of interrupts */
 	__u32 is_lower;
 	__u32 irq_depth;
-	__u64 pad;
+	__u32 fence; /* that this CPU is in, by the plan below */
+	__u32 plan; /* the generation's lower half */
 };
 
 /* What the probe could not count: in Stats.Events. */

@@ -64,15 +64,32 @@ static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
-static __always_inline u32 bucket_of(const struct task_struct *p, u32 tier, u32 fence, u32 cpu_fence)
+_Static_assert(TEMPER_CRITICAL + 1 == TEMPER_TIME_CRITICAL &&
+		       TEMPER_BACKGROUND + 1 == TEMPER_TIME_BACKGROUND,
+	       "buckets are in the order of the tiers");
+
+static __always_inline u32 bucket_of(const struct task_struct *p, u32 tier, u32 fence,
+				     u32 cpu_fence)
 {
 	if (p->prio < FIRST_FAIR_PRIO)
 		return TEMPER_TIME_OTHER;
+	if (!cpu_fence)
+		return tier + 1;
 	if (tier == TEMPER_CRITICAL)
-		return fence && fence == cpu_fence ? TEMPER_TIME_OWN : TEMPER_TIME_CRITICAL;
+		return fence == cpu_fence ? TEMPER_TIME_OWN : TEMPER_TIME_CRITICAL;
 	if (is_per_cpu_kthread(p))
 		return TEMPER_TIME_SYSTEM;
-	return (cpu_fence ? TEMPER_TIME_LENT_SYSTEM : TEMPER_TIME_SYSTEM) - TEMPER_SYSTEM + tier;
+	return TEMPER_TIME_LENT_SYSTEM - TEMPER_SYSTEM + tier;
+}
+
+/* A CPU looks up its fence once in a plan. */
+static __always_inline u32 fence_of_this_cpu(struct temper_cpu_time *cpu, u64 generation, u32 id)
+{
+	if (cpu->plan != (u32)generation) {
+		cpu->plan = generation;
+		cpu->fence = fence_of_cpu(generation, id);
+	}
+	return cpu->fence;
 }
 
 static __always_inline bool is_lower_tier(const struct task_struct *p, u32 bucket)
@@ -91,8 +108,8 @@ static __always_inline void raise(u64 *max, u64 value)
 		seen = __sync_val_compare_and_swap(max, seen, value);
 }
 
-static __noinline void count_inversion(struct task_struct *p, struct temper_tier_delay *delay, u64 since,
-				       u64 now)
+static __noinline void count_inversion(struct task_struct *p, struct temper_tier_delay *delay,
+				       u64 since, u64 now)
 {
 	u64 longest = 0;
 	int i;
@@ -124,7 +141,8 @@ static __noinline void count_inversion(struct task_struct *p, struct temper_tier
 }
 
 /* p ends a wait by running. */
-static __always_inline void count_wait(struct task_struct *p, struct probe_task *t, u64 stamp, u64 now)
+static __always_inline void count_wait(struct task_struct *p, struct probe_task *t, u64 stamp,
+				       u64 now)
 {
 	struct temper_group_delay *group = try_lookup_slot(t->slot);
 	struct temper_tier_delay *delay;
@@ -229,7 +247,7 @@ int BPF_PROG(probe_switch, bool preempt, struct task_struct *prev, struct task_s
 		t = lookup_member(next);
 		if (t) {
 			bucket = bucket_of(next, t->tier, t->fence,
-					   fence_of_cpu(t->generation, id));
+					   fence_of_this_cpu(cpu, t->generation, id));
 			slot = t->slot;
 			stamp = t->waits_since;
 			t->waits_since = 0;
@@ -337,7 +355,7 @@ int probe_visit(void *ctx)
 		start_ledger(cpu, now);
 	if (p->pid) {
 		group = resolve_current(generation, &tier, &fence);
-		bucket = bucket_of(p, tier, fence, fence_of_cpu(generation, id));
+		bucket = bucket_of(p, tier, fence, fence_of_this_cpu(cpu, generation, id));
 		slot = slot_of(group, tier);
 	}
 	note_lower(cpu, is_lower_tier(p, bucket), now);

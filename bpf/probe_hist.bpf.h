@@ -21,14 +21,14 @@ static __always_inline u32 hist_bucket(u64 ns)
 
 	if (ns >> HIST_TOP_BITS)
 		return TEMPER_HIST_BUCKETS - 1;
-	/* The position of the highest bit, which BPF lacks as an instruction. */
-	if (rest >> 32) {
-		rest >>= 32;
-		shift += 32;
-	}
+	/* The position of the highest bit, which BPF lacks as an instruction. Most waits are short. */
 	if (rest >> 16) {
 		rest >>= 16;
-		shift += 16;
+		shift = 16;
+		if (rest >> 16) {
+			rest >>= 16;
+			shift = 32;
+		}
 	}
 	if (rest >> 8) {
 		rest >>= 8;

@@ -17,7 +17,8 @@
 #define STATE_BUCKET_MASK (TEMPER_TIME_BUCKETS - 1)
 
 _Static_assert(1 << STATE_BUCKET_BITS == TEMPER_TIME_BUCKETS, "a bucket fits the state");
-_Static_assert(TEMPER_TIME_LENT_SYSTEM - TEMPER_TIME_SYSTEM == TEMPER_TIME_LENT_BACKGROUND - TEMPER_TIME_BACKGROUND,
+_Static_assert(TEMPER_TIME_LENT_SYSTEM - TEMPER_TIME_SYSTEM ==
+		       TEMPER_TIME_LENT_BACKGROUND - TEMPER_TIME_BACKGROUND,
 	       "lent buckets are in the order of the others");
 
 /*

@@ -42,7 +42,8 @@ type probeTemperCpuTime struct {
 	Context    uint32
 	IsLower    uint32
 	IrqDepth   uint32
-	Pad        uint64
+	Fence      uint32
+	Plan       uint32
 }
 
 type probeTemperGroupDelay struct {
