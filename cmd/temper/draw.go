@@ -59,10 +59,10 @@ func (v view) text(width int) []string {
 }
 
 func (v view) tierLines() []string {
-	return table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tPREEMPTIONS/S\tPREEMPTED/S\tRUNNABLE", func(row func(...any)) {
+	return table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tPREEMPTIONS/S\tPREEMPTED/S\tRESCUES/S", func(row func(...any)) {
 		for _, t := range v.Tiers {
 			row(t.Tier, fmt.Sprintf("%.2f", t.CPUs), rate(t.WakeupsPerSecond), t.delay(t.P50), t.delay(t.P99), short(t.WorstWait),
-				rate(t.PreemptionsPerSecond), rate(t.PreemptedPerSecond), t.Runnable)
+				rate(t.PreemptionsPerSecond), rate(t.PreemptedPerSecond), rate(t.RescuesPerSecond))
 		}
 	})
 }

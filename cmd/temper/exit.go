@@ -84,6 +84,9 @@ func asFailure(err error) *failure {
 	if errors.Is(err, errNotAttached) {
 		return &failure{code: exitNotAttached, err: err, fix: "temper run -f plan.yaml"}
 	}
+	if errors.Is(err, sched.ErrNotMeasured) {
+		return &failure{code: exitError, err: err, fix: "temper run -f plan.yaml: it measures while it runs"}
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return &failure{code: exitError, err: err, fix: "the same as root"}
 	}

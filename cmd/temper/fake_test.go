@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -181,6 +182,8 @@ func (e *scripted) State() (sched.State, error) {
 	return h.State, err
 }
 
+func (e *scripted) Measure() (io.Closer, error) { return io.NopCloser(nil), nil }
+
 func (e *scripted) Stats() (s sched.Stats, err error) {
 	return s, e.kernel.update(func(h *held) error {
 		s = h.Stats[min(h.Reads, len(h.Stats)-1)]
@@ -223,6 +226,5 @@ func readings() []sched.Stats {
 	after.Tiers[3].CPU = 1250 * time.Millisecond
 	after.Tiers[3].Preempted = 40
 	after.Tiers[3].WorstWait = 12 * time.Millisecond
-	after.Tiers[3].RunnableTasks = 4
 	return []sched.Stats{before, after}
 }

@@ -266,10 +266,30 @@ func TestGuestRunAndStop(t *testing.T) {
 	if s := readStatus(t, exitNotAttached); s.Kernel != "disabled" || s.Scheduler != "stock" {
 		t.Errorf("status after stop = %+v", s)
 	}
-	if _, err := os.Stat(sched.DefaultPinDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("pins after stop: %v", err)
-	}
+	noPins(t)
 	command(t, exitOK, "stop")
+}
+
+func noPins(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{sched.DefaultPinDir, sched.DefaultProbeDir} {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s after stop: %v", dir, err)
+		}
+	}
+}
+
+// TestGuestStopAfterKill leaves nothing of a process that cleaned up nothing.
+func TestGuestStopAfterKill(t *testing.T) {
+	requireGuest(t)
+	p := runPlan(t)
+	p.signal(t, syscall.SIGKILL)
+	p.ends(t, settleWithin, -1)
+	command(t, exitOK, "stop")
+	if s := readStatus(t, exitNotAttached); s.Kernel != "disabled" {
+		t.Errorf("status after stop = %+v", s)
+	}
+	noPins(t)
 }
 
 func checkTop(t *testing.T) {

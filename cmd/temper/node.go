@@ -40,6 +40,7 @@ type engine interface {
 	applier
 	watched
 	Plan() (policy.Plan, error)
+	Measure() (io.Closer, error)
 	Stats() (sched.Stats, error)
 	Adopted() bool
 	Detach() error
@@ -86,18 +87,11 @@ func liveNode() node {
 	}
 }
 
-// live is the attached scheduler with the probe that measures it.
+// live is the attached scheduler with the interface's own types.
 type live struct{ *sched.Scheduler }
 
-// Stats reads what the process that runs the probe has measured.
-func (l live) Stats() (sched.Stats, error) {
-	p, err := sched.OpenProbe(sched.DefaultProbeDir)
-	if err != nil {
-		return sched.Stats{}, fmt.Errorf("open probe: %w", err)
-	}
-	defer p.Close()
-	return p.Read()
-}
+// Measure starts the probe.
+func (l live) Measure() (io.Closer, error) { return l.Scheduler.Measure() }
 
 // translate gives the engine's errors the exit codes of the command line.
 func translate(err error) error {

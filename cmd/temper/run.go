@@ -78,6 +78,7 @@ func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
 	if err != nil {
 		return errors.Join(err, n.undo(e))
 	}
+	defer n.measure(e)()
 	n.announce(e, state, plan, top)
 	return n.attend(ctx, e, cfg)
 }
@@ -92,6 +93,21 @@ func (n node) undo(e engine) error {
 		return fmt.Errorf("detach scheduler: %w", err)
 	}
 	return nil
+}
+
+// measure starts the probe and returns how to end it. The scheduler does not
+// need it, so a node where it will not start only has no top.
+func (n node) measure(e engine) (end func()) {
+	probe, err := e.Measure()
+	if err != nil {
+		n.log.Warn("nothing is measured", "err", err)
+		return func() {}
+	}
+	return func() {
+		if err := probe.Close(); err != nil {
+			n.log.Warn("probe not ended", "err", err)
+		}
+	}
 }
 
 func (n node) announce(e engine, state sched.State, plan policy.Plan, top topology.Topology) {

@@ -40,8 +40,8 @@ type tierView struct {
 	WorstWait            time.Duration `json:"worst_wait_ns"` // since the attach
 	PreemptionsPerSecond float64       `json:"preemptions_per_second"`
 	PreemptedPerSecond   float64       `json:"preempted_per_second"`
+	RescuesPerSecond     float64       `json:"rescues_per_second"`
 	Inversion            time.Duration `json:"inversion_ns"`
-	Runnable             uint64        `json:"runnable_tasks"`
 }
 
 type cpuView struct {
@@ -79,8 +79,8 @@ func (v *view) tiers(before, after sched.Stats) {
 			WorstWait:            now.WorstWait,
 			PreemptionsPerSecond: v.perSecond(grown(then.Preemptions, now.Preemptions)),
 			PreemptedPerSecond:   v.perSecond(grown(then.Preempted, now.Preempted)),
+			RescuesPerSecond:     v.perSecond(grown(then.Starving, now.Starving)),
 			Inversion:            max(now.Inversion-then.Inversion, 0),
-			Runnable:             now.RunnableTasks,
 		})
 		v.WorstWait = max(v.WorstWait, now.WorstWait)
 	}

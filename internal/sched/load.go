@@ -411,7 +411,7 @@ const detachTimeout = 10 * time.Second
 // Detach returns the node to the kernel's own scheduler, waits until that is
 // so, and removes the pins.
 func (s *Scheduler) Detach() error {
-	err := errors.Join(removePins(s.pinDir), s.Close())
+	err := errors.Join(removePins(s.pinDir), os.RemoveAll(probeDir(s.pinDir)), s.Close())
 	deadline := time.Now().Add(detachTimeout)
 	for err == nil {
 		state, stateErr := readSysfs()

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// WaitBound is how long a runnable thread waits at most: WAIT_BOUND_NS of
+// bpf/policy.bpf.h.
+const WaitBound = time.Second
+
+// Measure starts the probe by the plan in force, whatever plans follow. It
+// measures until it is closed or this process ends; Stats of any process reads it.
+func (s *Scheduler) Measure() (*Probe, error) {
+	return StartProbe(ProbeConfig{Maps: s.maps, PinDir: probeDir(s.pinDir)})
+}
+
+// probeDir is DefaultProbeDir for DefaultPinDir.
+func probeDir(pinDir string) string { return pinDir + "_probe" }
+
+// Stats returns what the scheduler counts about itself, what the kernel counts
+// about it, and what the probe measured. The error wraps ErrNotMeasured if no
+// process runs the probe.
+func (s *Scheduler) Stats() (Stats, error) {
+	probe, err := OpenProbe(probeDir(s.pinDir))
+	if err != nil {
+		return Stats{}, err
+	}
+	defer probe.Close()
+	stats, err := probe.Read()
+	if err != nil {
+		return Stats{}, err
+	}
+	stats.WaitBound = WaitBound
+	for _, t := range tier.All() {
+		if err := s.count(&stats.Tiers[t], t); err != nil {
+			return Stats{}, err
+		}
+	}
+	events, err := readEvents(os.DirFS(schedExtDir))
+	if err != nil {
+		return Stats{}, err
+	}
+	for name, n := range events {
+		stats.Events[name] = n
+	}
+	return stats, nil
+}
+
+// count adds the scheduler's own counters of a tier.
+func (s *Scheduler) count(stats *TierStats, t tier.Tier) error {
+	var perCPU []schedTemperTierCounters
+	if err := s.maps[schedMapTierCounters].Lookup(uint32(t), &perCPU); err != nil {
+		return fmt.Errorf("read counters of tier %s: %w", t, err)
+	}
+	for _, c := range perCPU {
+		stats.Preemptions += c.Preemptions
+		stats.Preempted += c.Preempted
+		stats.Starving += c.Rescued
+		stats.WorstWait = max(stats.WorstWait, time.Duration(c.WorstWaitNs))
+	}
+	return nil
+}
+
+// readEvents reads the kernel's counters, whatever their names: each version
+// has more of them. A kernel that shows none has no such file.
+func readEvents(sys fs.FS) (map[string]int64, error) {
+	text, err := fs.ReadFile(sys, filepath.Join("root", "events"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read sched_ext events: %w", err)
+	}
+	events := make(map[string]int64)
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("read sched_ext event %s: %w", name, err)
+		}
+		events[name] = n
+	}
+	return events, nil
+}
