@@ -139,7 +139,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dir.Close()
+	t.Cleanup(func() { _ = dir.Close() }) // the caller may start it later
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
