@@ -9,23 +9,17 @@ SHELL := bash
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 APT := $(SUDO) DEBIAN_FRONTEND=noninteractive apt-get -qq
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/temper
-AS_ROOT := $(if $(SUDO),-exec '$(SUDO) -E')
 LINT := go tool -modfile=tools/lint.mod golangci-lint
 GO_FILES = $(shell git ls-files '*.go')
 C_FILES = $(shell git ls-files '*.c' '*.h')
 
-# Packages whose tests need a kernel with sched_ext, and what else a guest of theirs has.
-GUEST_PKG := ./internal/sched ./cmd/temper ./internal/bench/load
-GUEST_DEB := memcached,stress-ng
-HOST_PKG = $(filter-out $(GUEST_PKG:./%=$(MODULE)/%),$(shell go list ./...))
-MODULE := github.com/temper-sched/temper
-
 # What `make guest` runs, and where.
-PKG ?= $(GUEST_PKG)
+PKG ?= ./internal/sched
 RUN ?= .
 KERNEL ?= 7.2
 TOPOLOGY ?= 1s4c1t
-IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -packages $(GUEST_DEB) -timeout 25m
+MODE ?= functional
+IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,stress-ng -timeout 29m
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -36,8 +30,8 @@ demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock 
 build: ## the commands, static, in out/
 	CGO_ENABLED=0 go build -trimpath -o out/ ./cmd/...
 
-test: need-gcc need-libc6-dev vet guest kernels ## everything, guests included: what a fresh machine can verify
-	CGO_ENABLED=1 REQUIRE_ALL=1 go test -race $(AS_ROOT) $(HOST_PKG)
+test: need-gcc need-libc6-dev vet ## everything, in guests with other kernels too: what a fresh machine can verify
+	go run ./tools/matrix $(ARGS)
 
 check: fmt vet lint unit ## what to run before a commit: format, vet, lint, unit tests
 
@@ -56,15 +50,10 @@ lint: ## golangci-lint; the first build of the linter takes minutes
 	$(LINT) run ./...
 
 unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's rules on this machine
-	CGO_ENABLED=1 go test -race $(AS_ROOT) ./...
+	CGO_ENABLED=1 go test -race ./...
 
-guest: inguest ## tests in a guest; PKG=./internal/sched RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t
-	REQUIRE_ALL=1 CGO_ENABLED=0 go test -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(SHORT) $(PKG)
-
-kernels: inguest ## the functional tests on older kernels, and kernels that must be refused
-	$(MAKE) guest KERNEL=6.18 SHORT=-short PKG='./internal/sched ./cmd/temper'
-	TEMPER_EXPECT=NoSchedExt $(MAKE) guest KERNEL=6.12 RUN=TestRefusedKernel PKG=./cmd/temper
-	TEMPER_EXPECT=KfuncBTFMalformed $(MAKE) guest KERNEL=7.2-badbtf RUN=TestRefusedKernel PKG=./cmd/temper
+guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t MODE=deterministic
+	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
 
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
@@ -81,4 +70,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help demo build test check fmt format vet lint unit guest kernels inguest generate generate-diff ci
+.PHONY: help demo build test check fmt format vet lint unit guest inguest generate generate-diff ci

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// machine is where some tests run. Without a kernel it is this one.
+type machine struct {
+	name     string
+	packages []string // none: all but those below
+	only     string   // tests to run, as for go test -run
+	short    bool     // leave out the long ones
+	lacks    bool     // tests may skip what they need of a guest
+
+	kernel, topology, mode string
+	expect                 string // the reason for which the kernel must be refused
+}
+
+// Packages whose tests need a kernel with sched_ext, or a server in a guest.
+var (
+	engine = []string{"./internal/sched", "./cmd/temper"}
+	server = []string{"./internal/bench/load"}
+)
+
+// machines are in the order in which a fault shows soonest.
+func machines() []machine {
+	const fences = "TestLending|TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
+	return []machine{
+		{name: "here"},
+		{name: "here-engine", packages: slices.Concat(engine, server), lacks: true},
+		{name: "7.2", packages: slices.Concat(engine, server), kernel: "7.2", topology: "1s4c1t"},
+		{name: "7.2-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t"},
+		{name: "7.2-virtual", packages: engine[:1], only: "TestBoundCriticalWakesAsFast", kernel: "7.2", topology: "1s4c1t", mode: "deterministic"},
+		{name: "6.18", packages: engine, short: true, kernel: "6.18", topology: "1s4c1t"},
+		{name: "6.12", packages: engine[1:], only: "TestRefusedKernel", expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
+		{name: "7.2-badbtf", packages: engine[1:], only: "TestRefusedKernel", expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},
+	}
+}
+
+// goTest is the machine's command line. On this machine the race detector
+// watches; guests get static binaries, one package at a time.
+func (m machine) goTest(inguest string) []string {
+	args := []string{"go", "test", "-json"}
+	if m.kernel == "" {
+		args = append(args, "-race", "-timeout", "20m")
+	} else {
+		exec := fmt.Sprintf("%s -kernel %s -topology %s -mode %s -packages memcached,stress-ng -timeout 29m",
+			inguest, m.kernel, m.topology, m.guestMode())
+		args = append(args, "-count=1", "-p", "1", "-timeout", "30m", "-exec", exec)
+	}
+	if m.only != "" {
+		args = append(args, "-run", m.only)
+	}
+	if m.short {
+		args = append(args, "-short")
+	}
+	return append(args, m.packages...)
+}
+
+func (m machine) guestMode() string {
+	if m.mode == "" {
+		return "functional"
+	}
+	return m.mode
+}
+
+func (m machine) env() []string {
+	env := []string{"CGO_ENABLED=1"} // the race detector's
+	if m.kernel != "" {
+		env = []string{"CGO_ENABLED=0"}
+	}
+	if !m.lacks {
+		env = append(env, "REQUIRE_ALL=1")
+	}
+	if m.expect != "" {
+		env = append(env, "TEMPER_EXPECT="+m.expect)
+	}
+	if m.mode == "deterministic" {
+		env = append(env, "TEMPER_VIRTUAL_TIME=1")
+	}
+	return env
+}
+
+// hostPackages lists the packages that no other machine is for.
+func hostPackages(ctx context.Context) ([]string, error) {
+	text, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list packages: %w", err)
+	}
+	elsewhere := slices.Concat(engine, server)
+	return slices.DeleteFunc(strings.Fields(string(text)), func(pkg string) bool {
+		return slices.ContainsFunc(elsewhere, func(e string) bool { return strings.HasSuffix(pkg, e[1:]) })
+	}), nil
+}
