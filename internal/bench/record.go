@@ -85,6 +85,17 @@ type Client struct {
 	Requests int           `json:"requests"` // due in the window
 	Lost     int           `json:"lost"`     // of them, never answered
 	Wrong    int           `json:"wrong"`    // answered with something else, at any time
+	// Slowest are the window's slowest answers, slowest first: where to look
+	// when the tail has an outlier.
+	Slowest []Slow `json:"slowest"`
+}
+
+// Slow is one slow answer.
+type Slow struct {
+	Due     time.Duration `json:"due_ns"` // since the window's start
+	Latency time.Duration `json:"latency_ns"`
+	Lag     time.Duration `json:"lag_ns"` // of it, added by the client
+	Conn    int           `json:"conn"`
 }
 
 // Ledger is where the node's CPU time went between two readings. Idle comes

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 	"unsafe"
 
@@ -33,9 +32,7 @@ type client struct {
 	zero      time.Time     // the start
 	monotonic time.Duration // the same on CLOCK_MONOTONIC
 
-	schedstat *os.File
-	borders   []int64         // of the window, those not passed yet
-	delays    []time.Duration // run delay when each was passed
+	watch *watch
 }
 
 // conn is one connection. The server answers a connection's requests in order.
@@ -84,11 +81,10 @@ func (c *client) startAt(lead time.Duration) {
 func (c *client) now() int64 { return int64(time.Since(c.zero)) }
 
 // drive sends every request when it is due and collects the answers, until
-// all are in or deadline has passed. The load goes on for a pad after the
-// window, so that both its borders are passed.
+// all are in, and the last look is taken, or deadline has passed.
 func (c *client) drive(ctx context.Context, deadline int64) error {
 	next := 0
-	for next < len(c.todo) || c.open > 0 {
+	for next < len(c.todo) || c.open > 0 || len(c.watch.due) > 0 {
 		now := c.now()
 		for next < len(c.todo) && c.todo[next].due <= now {
 			if err := c.send(next, now); err != nil {
@@ -97,13 +93,7 @@ func (c *client) drive(ctx context.Context, deadline int64) error {
 			next++
 			now = c.now()
 		}
-		if len(c.borders) > 0 && now >= c.borders[0] {
-			delay, err := runDelay(c.schedstat)
-			if err != nil {
-				return err
-			}
-			c.borders, c.delays = c.borders[1:], append(c.delays, delay)
-		}
+		c.watch.pass(now)
 		if c.open == 0 {
 			c.idle = spin(c.idle)
 			continue

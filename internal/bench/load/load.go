@@ -11,16 +11,13 @@
 package load
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/bench"
 )
@@ -32,6 +29,16 @@ type Spec struct {
 	Load bench.Load `json:"load"`
 	// Grace is how long to wait for answers after the last request.
 	Grace time.Duration `json:"grace_ns"`
+	// Watch are small files to be read at both ends of the window and within
+	// it. The client does so in passing: another process would have to take
+	// its CPU.
+	Watch []string `json:"watch"`
+}
+
+// Result is what the client saw.
+type Result struct {
+	Client bench.Client `json:"client"`
+	Looks  []Look       `json:"looks"`
 }
 
 // Started tells when the measured window lies, on the clock CLOCK_MONOTONIC
@@ -48,49 +55,53 @@ const lead = 20 * time.Millisecond
 // Run connects, fills the server, announces the window through started and
 // drives the load. It takes over the calling goroutine's thread, and stops the
 // garbage collector for good: call it from a process of its own.
-func Run(ctx context.Context, spec Spec, started func(Started) error) (bench.Client, error) {
+func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, error) {
 	l := spec.Load
 	conns, err := dial(ctx, spec.Addr, l.Conns)
 	if err != nil {
-		return bench.Client{}, err
+		return Result{}, err
 	}
 	defer closeAll(conns)
 	value := []byte(strings.Repeat("v", l.ValueBytes))
 	if err := fill(conns[0], l.Keys, value); err != nil {
-		return bench.Client{}, err
+		return Result{}, err
 	}
 	todo := arrivals(spec.Seed, l.Rate, l.Total(), l.Keys, l.SetEvery)
 	c, err := newClient(conns, todo, value)
 	if err != nil {
-		return bench.Client{}, err
+		return Result{}, err
 	}
 	defer c.close()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	debug.SetGCPercent(-1)
-	if c.schedstat, err = openSchedstat(); err != nil {
-		return bench.Client{}, err
+	if c.watch, err = newWatch(l, spec.Watch); err != nil {
+		return Result{}, err
 	}
-	defer c.schedstat.Close()
+	defer c.watch.close()
 	c.startAt(lead)
 	begin := c.monotonic
 	from := begin + l.Warmup + l.Pad
 	if err := started(Started{Start: begin, From: from, To: from + l.Window}); err != nil {
-		return bench.Client{}, err
+		return Result{}, err
 	}
-	c.borders = []int64{int64(l.Warmup + l.Pad), int64(l.Warmup + l.Pad + l.Window)}
 	if err := c.drive(ctx, int64(l.Total()+spec.Grace)); err != nil {
-		return bench.Client{}, err
+		return Result{}, err
 	}
-	return c.collect(l), nil
+	out := Result{Client: c.collect(l), Looks: c.watch.looks}
+	out.Client.RunDelay, err = c.watch.runDelay()
+	return out, err
 }
+
+// slowest is how many slow answers a window names.
+const slowest = 8
 
 // collect makes figures of the requests that were due in the window.
 func (c *client) collect(l bench.Load) bench.Client {
 	from := int64(l.Warmup + l.Pad)
 	to := from + int64(l.Window)
 	out := bench.Client{Latency: bench.NewHist(), Lag: bench.NewHist(), Wrong: c.wrong}
-	within := 0
+	within, slow := 0, make([]bench.Slow, 0, len(c.todo))
 	for i, a := range c.todo {
 		if got := c.answered[i]; got >= from && got < to {
 			within++
@@ -107,36 +118,14 @@ func (c *client) collect(l bench.Load) bench.Client {
 			continue
 		}
 		out.Latency.Record(time.Duration(c.answered[i] - a.due))
+		slow = append(slow, bench.Slow{
+			Due: time.Duration(a.due - from), Latency: time.Duration(c.answered[i] - a.due),
+			Lag: time.Duration(c.sent[i] - a.due), Conn: i % len(c.conns),
+		})
 	}
+	slices.SortStableFunc(slow, func(a, b bench.Slow) int { return cmp.Compare(b.Latency, a.Latency) })
+	out.Slowest = slices.Clone(slow[:min(len(slow), slowest)])
 	out.Offered = float64(out.Requests) / l.Window.Seconds()
 	out.Achieved = float64(within) / l.Window.Seconds()
-	out.RunDelay = c.delays[1] - c.delays[0]
 	return out
-}
-
-// openSchedstat opens the calling thread's scheduling statistics.
-func openSchedstat() (*os.File, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/schedstat", unix.Gettid()))
-	if err != nil {
-		return nil, fmt.Errorf("open own run delay: %w", err)
-	}
-	return f, nil
-}
-
-// runDelay reads how long the thread has been runnable without running.
-func runDelay(schedstat *os.File) (time.Duration, error) {
-	var buf [96]byte
-	n, err := unix.Pread(int(schedstat.Fd()), buf[:], 0)
-	if err != nil {
-		return 0, fmt.Errorf("read own run delay: %w", err)
-	}
-	fields := strings.Fields(string(buf[:n]))
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("read own run delay: %q", buf[:n])
-	}
-	ns, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("read own run delay: %w", err)
-	}
-	return time.Duration(ns), nil
 }

@@ -105,18 +105,22 @@ func TestStallIsChargedToEveryRequestDueInIt(t *testing.T) {
 	stallAt := make(chan time.Time, 1)
 	srv := newStallingServer(t, stallAt, stall)
 	s := spec(srv)
-	got, err := Run(t.Context(), s, func(Started) error {
+	result, err := Run(t.Context(), s, func(Started) error {
 		stallAt <- time.Now().Add(lead + s.Load.Warmup + 300*time.Millisecond)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := result.Client
 	if got.Lost != 0 || got.Wrong != 0 || got.Latency.Count() != int64(got.Requests) {
 		t.Fatalf("lost %d, wrong %d, %d latencies for %d requests", got.Lost, got.Wrong, got.Latency.Count(), got.Requests)
 	}
 	// About rate × stall requests were due in the stall, waiting for between
 	// nothing and all of it. This machine may add delay, never remove it.
+	if len(got.Slowest) != slowest || got.Slowest[0].Latency < stall*8/10 || got.Slowest[0].Latency < got.Slowest[1].Latency {
+		t.Errorf("slowest answers: %+v", got.Slowest)
+	}
 	if p := got.Latency.Quantile(.99); p < stall*8/10 {
 		t.Errorf("p99 is %v with a stall of %v in a second", p, stall)
 	}
@@ -211,9 +215,19 @@ func TestRealMemcached(t *testing.T) {
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
 	waitFor(t, addr)
 	s := spec(addr)
-	got, err := Run(t.Context(), s, func(Started) error { return nil })
+	s.Watch = []string{"/proc/sys/kernel/ostype", "/proc/no/such/file"}
+	result, err := Run(t.Context(), s, func(Started) error { return nil })
 	if err != nil {
 		t.Fatal(err)
+	}
+	got := result.Client
+	if n := len(result.Looks); n != looksPerWindow {
+		t.Fatalf("%d looks at the watched files, want %d", n, looksPerWindow)
+	}
+	for _, look := range result.Looks {
+		if look.Values[0] != "Linux" || look.Values[1] != "" || look.At < 0 {
+			t.Errorf("look %+v", look)
+		}
 	}
 	if got.Lost != 0 || got.Wrong != 0 || got.Requests < 800 || got.Lag.Count() != int64(got.Requests) {
 		t.Errorf("%d requests, %d lost, %d wrong, %d lags", got.Requests, got.Lost, got.Wrong, got.Lag.Count())

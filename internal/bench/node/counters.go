@@ -236,25 +236,28 @@ func monotonic() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// schedDir is where the kernel says which sched_ext scheduler is live.
-const schedDir = "/sys/kernel/sched_ext"
-
-// sampleSched reads the scheduler's identity. A kernel without sched_ext has
-// none, and no scheduler but its own.
-func sampleSched(start time.Duration) bench.SchedSample {
-	s := bench.SchedSample{
-		At:    monotonic() - start,
-		State: readWord(schedDir + "/state"),
-		Ops:   readWord(schedDir + "/root/ops"),
-	}
-	s.EnableSeq, _ = strconv.ParseUint(readWord(schedDir+"/enable_seq"), 10, 64)
-	return s
+// schedFiles are where the kernel says which sched_ext scheduler is live.
+var schedFiles = []string{
+	"/sys/kernel/sched_ext/state", "/sys/kernel/sched_ext/root/ops", "/sys/kernel/sched_ext/enable_seq",
 }
 
-func readWord(path string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
+// sampleSched reads the scheduler's identity now.
+func sampleSched(start time.Duration) bench.SchedSample {
+	var values []string
+	for _, path := range schedFiles {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			text = nil // a kernel without sched_ext, or none attached
+		}
+		values = append(values, strings.TrimSpace(string(text)))
 	}
-	return strings.TrimSpace(string(text))
+	return schedSample(monotonic()-start, values)
+}
+
+// schedSample makes a sample of the contents of schedFiles. A kernel without
+// sched_ext has none, and no scheduler but its own.
+func schedSample(at time.Duration, values []string) bench.SchedSample {
+	s := bench.SchedSample{At: at, State: values[0], Ops: values[1]}
+	s.EnableSeq, _ = strconv.ParseUint(values[2], 10, 64)
+	return s
 }

@@ -18,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,6 +82,9 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 	if err := spec.Scenario.Validate(); err != nil {
 		return err
 	}
+	// A collection would take the client's CPU for milliseconds. A run
+	// allocates little, and the guest ends with it.
+	debug.SetGCPercent(-1)
 	n := &node{spec: spec, events: json.NewEncoder(out)}
 	if err := n.prepare(); err != nil {
 		return err
@@ -215,13 +220,22 @@ func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
 	if err := inRealTime(func() error { return n.watch(ctx, w, window.From, window.To) }); err != nil {
 		return nil, err
 	}
-	w.Client, err = c.wait()
-	return w, err
+	result, err := c.wait()
+	if err != nil {
+		return nil, err
+	}
+	w.Client = result.Client
+	var within []bench.SchedSample
+	for _, look := range result.Looks {
+		within = append(within, schedSample(look.At, look.Values))
+	}
+	w.Sched = slices.Insert(w.Sched, 1, within...)
+	return w, nil
 }
 
-// watch reads counters and the scheduler's identity around the window, and
-// the identity within it. Reading takes the client's CPU from it: the counters
-// are read in the pads, outside of what is measured.
+// watch reads counters and the scheduler's identity around the window. Reading
+// takes the client's CPU from it and is done in the pads, outside of what is
+// measured; within the window the client looks at the identity itself.
 func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
 	if err := sleepUntil(ctx, from-n.spec.Scenario.Load.Pad); err != nil {
 		return err
@@ -230,12 +244,6 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	before, err := n.counters.read()
 	if err != nil {
 		return err
-	}
-	for i := range identitySamples {
-		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i+1)/(identitySamples+1)); err != nil {
-			return err
-		}
-		w.Sched = append(w.Sched, sampleSched(from))
 	}
 	if err := sleepUntil(ctx, to); err != nil {
 		return err
@@ -248,7 +256,3 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
 }
-
-// identitySamples are taken inside the window. The sequence number covers the
-// time between them.
-const identitySamples = 3

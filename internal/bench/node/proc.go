@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/load"
 )
 
@@ -150,7 +149,9 @@ type generator struct {
 // own CPU, and returns when its window is known.
 func (n *node) startClient(ctx context.Context, seed uint64) (*generator, load.Started, error) {
 	var started load.Started
-	spec, err := json.Marshal(load.Spec{Addr: serverAddr, Seed: seed, Load: n.spec.Scenario.Load, Grace: 10 * time.Second})
+	spec, err := json.Marshal(load.Spec{
+		Addr: serverAddr, Seed: seed, Load: n.spec.Scenario.Load, Grace: 10 * time.Second, Watch: schedFiles,
+	})
 	if err != nil {
 		return nil, started, fmt.Errorf("encode load: %w", err)
 	}
@@ -173,8 +174,8 @@ func (n *node) startClient(ctx context.Context, seed uint64) (*generator, load.S
 }
 
 // wait returns what the client saw.
-func (g *generator) wait() (bench.Client, error) {
-	var result bench.Client
+func (g *generator) wait() (load.Result, error) {
+	var result load.Result
 	if err := g.results.Decode(&result); err != nil {
 		return result, fmt.Errorf("read client's result: %w", errors.Join(err, g.cmd.Wait()))
 	}
