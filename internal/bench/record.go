@@ -33,14 +33,17 @@ type Record struct {
 
 // Machine is the node that ran the window.
 type Machine struct {
-	Kernel       string            `json:"kernel"`  // uname -r
-	Cmdline      string            `json:"cmdline"` // /proc/cmdline
-	Topology     string            `json:"topology"`
-	Emulator     string            `json:"emulator"`      // "QEMU emulator version …"
-	EmulatorArgs []string          `json:"emulator_args"` // as started, paths shortened to their base
-	Accel        string            `json:"accel"`         // "tcg" or "kvm"
-	Clock        string            `json:"clock"`         // one of the Clock… words
-	ClockNote    string            `json:"clock_note,omitempty"`
+	Kernel        string   `json:"kernel"`         // uname -r
+	KernelPackage string   `json:"kernel_package"` // Debian package and version
+	Cmdline       string   `json:"cmdline"`        // /proc/cmdline
+	Topology      string   `json:"topology"`
+	Emulator      string   `json:"emulator"`      // name and version
+	EmulatorArgs  []string `json:"emulator_args"` // as started, paths shortened to their base
+	Accel         string   `json:"accel"`         // "tcg" or "kvm"
+	Clock         string   `json:"clock"`         // one of the Clock… words
+	ClockNote     string   `json:"clock_note,omitempty"`
+	// ClockQuantum is how far the vCPUs' clocks may disagree, where each has its own.
+	ClockQuantum time.Duration     `json:"clock_quantum_ns,omitempty"`
 	Packages     map[string]string `json:"packages"` // Debian package → version
 }
 

@@ -27,8 +27,9 @@ type chart struct {
 
 // series is one arm: y values by step, NaN where there is none.
 type series struct {
-	name string
-	y    []float64
+	name  string
+	style int
+	y     []float64
 }
 
 // The drawing's geometry, in its own units; the page scales it.
@@ -38,7 +39,7 @@ const (
 	plotT, plotB   = 26.0, 276.0
 )
 
-var dashes = []string{"", "7 4", "2 3", "9 3 2 3"}
+var dashes = []string{"2 3", "7 4", "", "9 3 2 3"}
 
 // svg renders the chart.
 func (c *chart) svg() template.HTML {
@@ -62,8 +63,8 @@ func (c *chart) svg() template.HTML {
 		fmt.Fprintf(&b, `<line class="limit" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/><text class="tick" x="%g" y="%.1f">%s</text>`,
 			plotL, plotR, at, at, plotL+6, at-6, html.EscapeString(c.note))
 	}
-	for i, s := range c.series {
-		c.draw(&b, i, s, y)
+	for _, s := range c.series {
+		c.draw(&b, s, y)
 	}
 	b.WriteString(`</svg>`)
 	// Every text in it was escaped above.
@@ -71,7 +72,7 @@ func (c *chart) svg() template.HTML {
 }
 
 // draw adds one series: a line broken where values are missing, and markers.
-func (c *chart) draw(b *strings.Builder, i int, s series, y func(float64) float64) {
+func (c *chart) draw(b *strings.Builder, s series, y func(float64) float64) {
 	var path strings.Builder
 	pen := "M"
 	for step, v := range s.y {
@@ -82,16 +83,16 @@ func (c *chart) draw(b *strings.Builder, i int, s series, y func(float64) float6
 		fmt.Fprintf(&path, "%s%.1f %.1f", pen, c.x(step), y(v))
 		pen = "L"
 	}
-	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, i, path.String(), dashes[i%len(dashes)])
+	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, s.style, path.String(), dashes[s.style%len(dashes)])
 	for step, v := range s.y {
 		if !math.IsNaN(v) {
 			fmt.Fprintf(b, `<g transform="translate(%.1f %.1f)"><title>%s, %s: %s</title>%s</g>`,
-				c.x(step), y(v), html.EscapeString(s.name), html.EscapeString(c.xTicks[step]), html.EscapeString(c.format(v)), marker(i))
+				c.x(step), y(v), html.EscapeString(s.name), html.EscapeString(c.xTicks[step]), html.EscapeString(c.format(v)), marker(s.style))
 		}
 	}
 }
 
-// marker is the i-th series' sign around the origin.
+// marker is a style's sign around the origin.
 func marker(i int) string {
 	shape := []string{
 		`<circle r="4.2"/>`,
@@ -102,7 +103,7 @@ func marker(i int) string {
 	return strings.Replace(shape, " ", fmt.Sprintf(` class="mark s%d" `, i), 1)
 }
 
-// swatch is the i-th series' sign for a legend.
+// swatch is a style's sign for a legend.
 func swatch(i int) template.HTML {
 	//nolint:gosec // constants and a number
 	return template.HTML(fmt.Sprintf(`<svg class="swatch" viewBox="-16 -7 32 14" aria-hidden="true"><path class="line s%d" d="M-15 0H15" stroke-dasharray="%s"/>%s</svg>`,

@@ -94,7 +94,7 @@ func (r *Report) steps() []string {
 func (r *Report) lines(value func(Row) float64) []series {
 	var out []series
 	for _, a := range r.Arms {
-		s := series{name: a.Name}
+		s := series{name: a.Name, style: a.Style}
 		for _, d := range r.densities() {
 			v := math.NaN()
 			if row, ok := a.row(d); ok && row.Valid() {
@@ -134,11 +134,17 @@ func (r *Report) facts() []fact {
 		}
 		return rec.Arm.Name + ": " + strings.Join(out, ", ") + ", each background pod 1"
 	}
-	return []fact{
+	facts := []fact{
 		{"commit", distinct(func(rec *bench.Record) string { return rec.Commit })},
 		{"kernel", distinct(func(rec *bench.Record) string { return rec.Machine.Kernel })},
+		{"kernel package", distinct(func(rec *bench.Record) string { return rec.Machine.KernelPackage })},
 		{"kernel command lines", distinct(func(rec *bench.Record) string { return rec.Arm.Name + ": " + rec.Machine.Cmdline })},
-		{"clock", distinct(func(rec *bench.Record) string { return rec.Machine.Clock })},
+		{"clock", distinct(func(rec *bench.Record) string {
+			if rec.Machine.ClockQuantum == 0 {
+				return rec.Machine.Clock
+			}
+			return fmt.Sprintf("%s; the vCPUs' clocks differ by at most %s", rec.Machine.Clock, micros(rec.Machine.ClockQuantum))
+		})},
 		{"topology", distinct(func(rec *bench.Record) string { return rec.Machine.Topology })},
 		{"cpu.weight", distinct(weights)},
 		{"emulator", distinct(func(rec *bench.Record) string { return rec.Machine.Emulator })},
@@ -149,4 +155,5 @@ func (r *Report) facts() []fact {
 			return rec.Arm.Name + ": " + rec.Started.Format("2006-01-02 15:04:05 UTC")
 		})},
 	}
+	return slices.DeleteFunc(facts, func(f fact) bool { return strings.TrimSpace(f.Value) == "" })
 }

@@ -33,7 +33,8 @@ type Report struct {
 // Arm is one arm's ladder.
 type Arm struct {
 	bench.Arm
-	Rows []Row // by density
+	Rows  []Row // by density
+	Style int   // its colour and marker, the same in every report
 }
 
 // Row is one step: the merged valid windows of one arm at one density.
@@ -103,10 +104,12 @@ func New(records []bench.Record) (*Report, error) {
 	for i, a := range bench.Arms() {
 		order[a.Name] = i
 	}
-	slices.SortStableFunc(r.Arms, func(a, b Arm) int { return order[a.Name] - order[b.Name] })
-	for _, a := range r.Arms {
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		a.Style = order[a.Name]
 		slices.SortFunc(a.Rows, func(x, y Row) int { return cmp.Compare(x.Density, y.Density) })
 	}
+	slices.SortStableFunc(r.Arms, func(a, b Arm) int { return a.Style - b.Style })
 	return r, nil
 }
 

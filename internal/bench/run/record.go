@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/node"
 	"github.com/temper-sched/temper/internal/guest"
@@ -51,8 +52,12 @@ func (r *armRun) flush() error {
 	for i := range r.held {
 		rec := &r.held[i]
 		m := &rec.Machine
-		m.Emulator, m.EmulatorArgs, m.Accel = p.QEMUVersion, shorten(p.QEMUArgs), p.Accel
+		m.KernelPackage = p.KernelPackage + " " + p.KernelVersion
+		m.Emulator, m.EmulatorArgs, m.Accel = "QEMU "+p.QEMUVersion, shorten(p.QEMUArgs), p.Accel
 		m.Clock, m.ClockNote, m.Packages = clockName(p.Clock), p.ClockNote, p.Packages
+		if m.Clock == bench.ClockPerVCPU {
+			m.ClockQuantum = clock.Quantum
+		}
 		if err := r.sink.keep(rec); err != nil {
 			return err
 		}
