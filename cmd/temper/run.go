@@ -78,9 +78,7 @@ func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
 	if err != nil {
 		return errors.Join(err, n.undo(e))
 	}
-	defer n.measure(e)()
-	n.announce(e, state, plan, top)
-	return n.attend(ctx, e, cfg)
+	return n.attend(ctx, e, cfg, func() { n.announce(e, state, plan, top) })
 }
 
 // undo takes off what this process attached. What it adopted had a valid plan
@@ -128,20 +126,30 @@ func (n node) announce(e engine, state sched.State, plan policy.Plan, top topolo
 		state.Generation, count(len(plan.Groups), "group"), fences, plan.Lend)
 }
 
-// attend watches until the scheduler ends or this process is asked to stop.
-func (n node) attend(ctx context.Context, e engine, cfg sched.Config) error {
+// attend watches until the scheduler ends or this process is asked to stop. It
+// calls ready once everything is there: the watch begins before, because the
+// probe's load may take longer than the dead-man waits.
+func (n node) attend(ctx context.Context, e engine, cfg sched.Config, ready func()) error {
 	w := watch{engine: e, deadMan: cfg.DeadMan, log: n.log, refresh: func() error { return n.refresh(e) }}
-	end := w.run(ctx)
+	ended := make(chan *ending, 1)
+	go func() { ended <- w.run(ctx) }()
+	endProbe := n.measure(e)
+	ready()
+	end := <-ended
+	if end != nil && end.reason != sched.Stopped {
+		f := end.failure()
+		f.report(n.stderr) // at once: ending the probe takes its time
+		endProbe()
+		return &failure{code: f.code}
+	}
+	endProbe()
+	how := "detached by another process"
 	if end == nil { // asked to stop
+		how = "detached"
 		if err := n.detach(context.WithoutCancel(ctx), e, cfg.PinDir); err != nil {
 			return err
 		}
-		fmt.Fprintln(n.stdout, "temper: detached, the kernel's own scheduler runs this node")
-		return nil
 	}
-	if end.reason == sched.Stopped {
-		fmt.Fprintln(n.stdout, "temper: detached by another process, the kernel's own scheduler runs this node")
-		return nil
-	}
-	return end.failure()
+	fmt.Fprintf(n.stdout, "temper: %s, the kernel's own scheduler runs this node\n", how)
+	return nil
 }
