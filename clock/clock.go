@@ -36,7 +36,7 @@ import (
 
 // Quantum is how far apart the clocks of two busy vCPUs may be. It must be the
 // plugin's own default.
-const Quantum = 2 * time.Microsecond
+const Quantum = time.Microsecond
 
 // Why there is no plugin. A caller falls back to plain instruction counting and
 // says so.

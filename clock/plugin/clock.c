@@ -62,7 +62,7 @@ struct vcpu {
  * that spins on a lock hardly advances, and bringing up a second CPU takes
  * minutes. 100 ns is what it costs on recent processors.
  */
-static int64_t quantum_ns = 2000;
+static int64_t quantum_ns = 1000;
 static int64_t pause_ns = 100;
 static bool print_stats;
 

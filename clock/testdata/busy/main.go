@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command busy counts how many loops each CPU does when 1, 2 and 4 of them are
-// busy. It runs inside a guest and prints one line for each step:
+// Command busy measures inside a guest what each CPU does, and how late a timer
+// wakes CPU 0, beside busy CPUs. It prints one line for each step:
 //
-//	busy 2 loops 24088 24091
+//	loops 2 24088 24091         two busy CPUs and the loops of each
+//	wakes 3 54230 56378         three busy CPUs, p50 and p99 delay on CPU 0 in ns
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,53 +31,70 @@ const (
 	window = 200 * time.Millisecond
 )
 
+// A wake every millisecond and a bit, so that it falls anywhere between ticks.
+const (
+	nrWakes  = 150
+	interval = 1037 * time.Microsecond
+)
+
 func main() {
 	log.SetFlags(0)
-	cpu := flag.Int("cpu", -1, "count on this CPU")
+	cpu := flag.Int("cpu", -1, "measure on this CPU")
 	start := flag.Int64("start", 0, "when to begin, in nanoseconds of the monotonic clock")
+	what := flag.String("what", "", "loops or wakes")
 	flag.Parse()
 	if *cpu >= 0 {
-		fmt.Println(count(*cpu, *start))
+		fmt.Println(measure(*what, *cpu, *start))
 		return
 	}
 	time.Sleep(settle)
 	for _, busy := range []int{1, 2, 4} {
-		loops, err := step(busy)
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Printf("busy %d loops %s\n", busy, strings.Join(loops, " "))
+		fmt.Println("loops", busy, strings.Join(step(loopsOn(0, busy)), " "))
+	}
+	for _, busy := range []int{0, 3} {
+		onZero := []counter{{"wakes", 0}}
+		fmt.Println("wakes", busy, step(append(onZero, loopsOn(1, busy)...))[0])
 	}
 }
 
-// step runs one counting process on each of the first CPUs at the same time.
-func step(busy int) ([]string, error) {
+// counter is one process of a step.
+type counter struct {
+	what string
+	cpu  int
+}
+
+func loopsOn(first, n int) (c []counter) {
+	for cpu := range n {
+		c = append(c, counter{"loops", first + cpu})
+	}
+	return c
+}
+
+// step runs the counters at the same time and returns what each printed.
+func step(counters []counter) []string {
 	start := monotonic() + gather.Nanoseconds()
-	var counters []*exec.Cmd
-	var outputs []*strings.Builder
-	for cpu := range busy {
-		out := new(strings.Builder)
-		c := exec.Command(os.Args[0], "-cpu", strconv.Itoa(cpu), "-start", strconv.FormatInt(start, 10))
-		c.Stdout, c.Stderr = out, os.Stderr
-		c.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
-		if err := c.Start(); err != nil {
-			return nil, fmt.Errorf("start counter on CPU %d: %w", cpu, err)
+	var running []*exec.Cmd
+	for _, c := range counters {
+		cmd := exec.Command(os.Args[0], "-what", c.what, "-cpu", strconv.Itoa(c.cpu),
+			"-start", strconv.FormatInt(start, 10))
+		cmd.Stdout, cmd.Stderr = new(strings.Builder), os.Stderr
+		cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
+		if err := cmd.Start(); err != nil {
+			log.Fatalf("start %s on CPU %d: %v", c.what, c.cpu, err)
 		}
-		counters, outputs = append(counters, c), append(outputs, out)
+		running = append(running, cmd)
 	}
-	var loops []string
-	for cpu, c := range counters {
-		if err := c.Wait(); err != nil {
-			return nil, fmt.Errorf("count on CPU %d: %w", cpu, err)
+	var results []string
+	for i, cmd := range running {
+		if err := cmd.Wait(); err != nil {
+			log.Fatalf("measure %s on CPU %d: %v", counters[i].what, counters[i].cpu, err)
 		}
-		loops = append(loops, strings.TrimSpace(outputs[cpu].String()))
+		results = append(results, strings.TrimSpace(cmd.Stdout.(*strings.Builder).String()))
 	}
-	return loops, nil
+	return results
 }
 
-// count loops on one CPU from start on and returns the number of rounds of a
-// thousand additions.
-func count(cpu int, start int64) int {
+func measure(what string, cpu int, start int64) string {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 	var set unix.CPUSet
@@ -83,6 +102,16 @@ func count(cpu int, start int64) int {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		log.Fatalf("bind to CPU %d: %v", cpu, err)
 	}
+	if what == "wakes" {
+		delays := wakes(start)
+		return fmt.Sprint(delays[nrWakes/2], " ", delays[nrWakes*99/100])
+	}
+	return strconv.Itoa(loops(start))
+}
+
+// loops returns the number of rounds of a thousand additions in the window, which
+// is longer than all wakes together.
+func loops(start int64) int {
 	for monotonic() < start {
 	}
 	rounds, sum := 0, 0
@@ -93,6 +122,21 @@ func count(cpu int, start int64) int {
 	}
 	runtime.KeepAlive(sum)
 	return rounds
+}
+
+// wakes returns the sorted delays from a timer's time until the thread runs.
+func wakes(start int64) []int64 {
+	delays := make([]int64, 0, nrWakes)
+	for i := range nrWakes {
+		at := start + int64(i+1)*interval.Nanoseconds()
+		ts := unix.NsecToTimespec(at)
+		if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil); err != nil {
+			log.Fatalf("sleep: %v", err)
+		}
+		delays = append(delays, monotonic()-at)
+	}
+	slices.Sort(delays)
+	return delays
 }
 
 func monotonic() int64 {
