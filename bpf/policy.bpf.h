@@ -13,15 +13,21 @@
 #define SLICE_NS (5ULL * 1000 * 1000)
 
 /*
- * The starvation bound. A task that has waited for RESCUE_AFTER_NS is taken out
- * of its queue by the rescue timer and served on a CPU of its own, before any
- * tier; a CPU serves one such task per RESCUE_GAP_NS while higher tiers wait.
- * A task waits at most RESCUE_AFTER_NS + RESCUE_PERIOD_NS + n * (RESCUE_GAP_NS +
- * two ticks), with n rescued tasks to a CPU: within WAIT_BOUND_NS up to n = 20.
+ * The starvation bound. A timer takes tasks that waited too long out of their
+ * queue and gives each to a CPU, which serves it before any tier, one per
+ * RESCUE_GAP_NS while higher tiers wait there. Two waits are too long:
+ *
+ *  - TIER_STARVES_NS, for the first tasks of a tier that no CPU served since:
+ *    tiers above it saturate the node. A lone task runs within 100 ms.
+ *  - RESCUE_AFTER_NS, for any task: it is bound to a CPU that others saturate,
+ *    or its tier is crowded. With n such tasks to a CPU it runs within
+ *    RESCUE_AFTER_NS + RESCUE_PERIOD_NS + n * (RESCUE_GAP_NS + a tick): inside
+ *    WAIT_BOUND_NS up to n = 28.
  */
 #define WAIT_BOUND_NS (1000ULL * 1000 * 1000)
+#define TIER_STARVES_NS (50ULL * 1000 * 1000)
 #define RESCUE_AFTER_NS (300ULL * 1000 * 1000)
-#define RESCUE_PERIOD_NS (50ULL * 1000 * 1000)
+#define RESCUE_PERIOD_NS (20ULL * 1000 * 1000)
 #define RESCUE_GAP_NS (20ULL * 1000 * 1000)
 /* A rescued task that was preempted before it ran this long is still owed. */
 #define RESCUE_SLICE_NS (1ULL * 1000 * 1000)
@@ -85,9 +91,13 @@ static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 }
 
 /* A queued task waited too long: serve it whatever its tier. */
-static __always_inline bool is_starving(u64 queued_at, u64 now)
+static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 now)
 {
-	return now - queued_at >= RESCUE_AFTER_NS;
+	u64 waited = now - queued_at;
+
+	if (waited >= RESCUE_AFTER_NS)
+		return true;
+	return waited >= TIER_STARVES_NS && now - tier_served_at >= TIER_STARVES_NS;
 }
 
 /* While a higher tier waits, a CPU serves one rescued task per gap. */

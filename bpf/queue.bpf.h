@@ -12,6 +12,9 @@
  */
 static u64 queued_seq __attribute__((aligned(64)));
 
+/* When a task of the tier left its queue last, for whichever CPU. */
+static u64 served_at[TEMPER_TIERS] __attribute__((aligned(64)));
+
 static __always_inline bool higher_waits(u32 tier)
 {
 	int i;
@@ -39,13 +42,18 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
 }
 
-static __always_inline void left_queue(struct task_ctx *tctx)
+static __always_inline void left_queue(struct task_ctx *tctx, u64 now)
 {
+	u32 tier = tctx->queued_tier;
+
 	if (!tctx->queued_at)
 		return;
 	tctx->queued_at = 0;
-	if (tctx->queued_tier < TEMPER_TIERS)
-		__sync_fetch_and_sub(&nr_queued[tctx->queued_tier], 1);
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS)
+		return;
+	served_at[tier] = now;
+	__sync_fetch_and_sub(&nr_queued[tier], 1);
 }
 
 /* The next task of a tier, own LLC first. */

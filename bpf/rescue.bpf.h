@@ -46,14 +46,16 @@ static __always_inline void expect_rescue(s32 cpu)
 }
 
 /* Move p out of its queue if it has waited too long or has no business there. */
-static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 now)
+static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+				       u64 served, u64 now)
 {
 	struct task_ctx *tctx = lookup_task(p);
 	s32 cpu;
 
 	if (!tctx || !tctx->queued_at)
 		return;
-	if (!is_starving(tctx->queued_at, now) && !tctx->owed && tctx->tier == tctx->queued_tier)
+	if (!is_starving(tctx->queued_at, served, now) && !tctx->owed &&
+	    tctx->tier == tctx->queued_tier)
 		return;
 	cpu = rescue_cpu(p);
 	if (cpu < 0)
@@ -67,7 +69,7 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 		expect_rescue(cpu);
 }
 
-__noinline int rescue_from(u64 dsq, u64 now)
+__noinline int rescue_from(u64 dsq, u64 served, u64 now)
 {
 	struct bpf_iter_scx_dsq it;
 	int i;
@@ -79,7 +81,10 @@ __noinline int rescue_from(u64 dsq, u64 now)
 
 		if (!p)
 			break;
-		rescue_one(&it, p, now);
+		/* The tier's own wait is over once each CPU got one of its tasks. */
+		if (i >= nr_cpus)
+			served = now;
+		rescue_one(&it, p, served, now);
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
@@ -97,7 +102,7 @@ __noinline int rescue_all(void)
 		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
 			if (llc >= nr_llcs)
 				break;
-			rescue_from(tier_dsq(tier, llc), now);
+			rescue_from(tier_dsq(tier, llc), served_at[tier], now);
 		}
 	}
 	/* The counts drift when a task leaves its rescue queue without running. */

@@ -312,14 +312,15 @@ void SCHED_OP(running, struct task_struct *p)
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	struct task_ctx *tctx = lookup_task(p);
 	struct temper_plan_head *head;
+	u64 now = scx_bpf_now();
 
 	if (!cctx || !tctx)
 		return;
 	if (tctx->queued_at)
-		count_wait(tctx->queued_tier, scx_bpf_now() - tctx->queued_at);
-	left_queue(tctx);
+		count_wait(tctx->queued_tier, now - tctx->queued_at);
+	left_queue(tctx, now);
 	tctx->exec_at = p->se.sum_exec_runtime;
-	tctx->started_at = scx_bpf_now();
+	tctx->started_at = now;
 	if (tctx->charged && tctx->tier < TEMPER_TIERS &&
 	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;

@@ -120,7 +120,11 @@ func adopt(cfg Config) (*Scheduler, error) {
 func fingerprint(cfg Config) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write(_SchedBytes)
-	fmt.Fprint(h, cfg.DeadMan, cfg.CPUs)
+	fmt.Fprint(h, cfg.DeadMan)
+	for _, c := range cfg.CPUs {
+		// Not whether it is online: that changes, and the kernel side follows it.
+		fmt.Fprint(h, " ", c.ID, c.Core, c.LLC)
+	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 

@@ -3,177 +3,20 @@
 package sched
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
 )
-
-const cgroupRoot = "/sys/fs/cgroup"
-
-// worker is what TestProbeWorker does in a process of its own.
-type worker struct {
-	CPU   int           // bound to it; -1: to none
-	Every time.Duration // works once per that; 0: always
-	Work  time.Duration // each time
-}
-
-// TestProbeWorker is no test: it is the process that startWorker starts.
-func TestProbeWorker(t *testing.T) {
-	spec, ok := os.LookupEnv("PROBE_WORKER")
-	if !ok {
-		return
-	}
-	var w worker
-	if err := json.Unmarshal([]byte(spec), &w); err != nil {
-		t.Fatal(err)
-	}
-	runtime.LockOSThread()
-	var set unix.CPUSet
-	if set.Set(w.CPU); w.CPU >= 0 {
-		if err := unix.SchedSetaffinity(0, &set); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for next := monotonic(); ; next += w.Every {
-		if w.Every > 0 {
-			at := unix.NsecToTimespec(int64(next))
-			_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil)
-		}
-		began := monotonic()
-		next = max(next, began)
-		for monotonic()-began < w.Work {
-		}
-	}
-}
-
-// startWorker starts a worker in a cgroup, until the test ends.
-func startWorker(t *testing.T, cgroup string, w worker) *exec.Cmd {
-	t.Helper()
-	spec, err := json.Marshal(w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.Open(filepath.Join(cgroupRoot, cgroup))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestProbeWorker$")
-	cmd.Env = append(os.Environ(), "PROBE_WORKER="+string(spec), "GOMAXPROCS=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: unix.SIGKILL}
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { stopWorker(cmd) })
-	return cmd
-}
-
-func stopWorker(cmd *exec.Cmd) {
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-}
-
-// runDelay is the time that the kernel itself saw a process's threads wait for
-// a CPU, woken or preempted.
-func runDelay(t *testing.T, cmd *exec.Cmd) (sum time.Duration) {
-	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", cmd.Process.Pid))
-	if err != nil || len(threads) == 0 {
-		t.Fatalf("threads of %d: %v, %v", cmd.Process.Pid, threads, err)
-	}
-	for _, path := range threads {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ns, err := strconv.ParseInt(strings.Fields(string(stat))[1], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum += time.Duration(ns)
-	}
-	return sum
-}
-
-// makeCgroup creates a cgroup for the length of the test and returns its id.
-func makeCgroup(t *testing.T, name string) uint64 {
-	t.Helper()
-	path := filepath.Join(cgroupRoot, name)
-	if err := os.Mkdir(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := removeCgroup(path); err != nil {
-			t.Errorf("remove cgroup %s: %v", name, err)
-		}
-	})
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
-	return st.Ino
-}
-
-func setWeight(t *testing.T, cgroup string, weight int) {
-	t.Helper()
-	path := filepath.Join(cgroupRoot, cgroup, "cpu.weight")
-	if err := os.WriteFile(path, []byte(strconv.Itoa(weight)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// removeCgroup waits for processes that were reaped but not yet gone.
-func removeCgroup(path string) (err error) {
-	for range 100 {
-		err = os.Remove(path)
-		if !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		pause := unix.NsecToTimespec(int64(10 * time.Millisecond))
-		_ = unix.Nanosleep(&pause, nil)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// usage is the CPU time that the kernel itself counted for a cgroup.
-func usage(t *testing.T, cgroup string) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(filepath.Join(cgroupRoot, cgroup, "cpu.stat"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(stat)) {
-		if text, ok := strings.CutPrefix(line, "usage_usec "); ok {
-			us, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return time.Duration(us) * time.Microsecond
-		}
-	}
-	t.Fatalf("cpu.stat of %s has no usage_usec", cgroup)
-	return 0
-}
 
 func startProbe(t *testing.T, cfg ProbeConfig) *Probe {
 	t.Helper()
@@ -199,9 +42,10 @@ func readProbe(t *testing.T, p *Probe) Stats {
 	return s
 }
 
-func wait(d time.Duration) {
-	pause := unix.NsecToTimespec(int64(d))
-	for errors.Is(unix.Nanosleep(&pause, &pause), unix.EINTR) {
+// pause lets the guest go on.
+func pause(d time.Duration) {
+	left := unix.NsecToTimespec(int64(d))
+	for errors.Is(unix.Nanosleep(&left, &left), unix.EINTR) {
 	}
 }
 
@@ -221,54 +65,65 @@ func within(got, want time.Duration, share float64) bool {
 	return (got - want).Abs() <= time.Duration(float64(want)*share)
 }
 
-// node is a guest under the kernel's own scheduler, with a critical sleeper and
-// a background spinner on CPU 0, a background spinner anywhere, a standard
-// sleeper on the last CPU, which is the critical group's fence.
-type node struct {
-	probe                          *Probe
-	critical, standard, background uint64
-	worker                         *exec.Cmd // the critical one
+// stockNode is a guest under the kernel's own scheduler, measured by a plan of
+// the probe's own. Background spins on CPU 0 and anywhere, standard spins on the
+// last CPU, which is the critical group's fence. The critical group has work on
+// CPU 0 once its thread is started.
+type stockNode struct {
+	probe *Probe
+	// Paths of the cgroups.
+	critical, standard, background string
 	fence                          int
 }
 
-func startNode(t *testing.T) node {
+func startStockNode(t *testing.T) stockNode {
 	t.Helper()
 	requireGuest(t)
-	n := node{
+	n := stockNode{
 		probe:      startProbe(t, ProbeConfig{}),
-		critical:   makeCgroup(t, "probe-critical"),
-		standard:   makeCgroup(t, "probe-standard"),
-		background: makeCgroup(t, "probe-background"),
+		critical:   testCgroup(t, "critical"),
+		standard:   testCgroup(t, "standard"),
+		background: testCgroup(t, "background"),
 		fence:      runtime.NumCPU() - 1,
 	}
 	err := n.probe.Apply(policy.Plan{Groups: []policy.Group{
-		{Cgroup: "/probe-critical", ID: n.critical, Tier: tier.Critical, Fence: []int{n.fence}},
-		{Cgroup: "/probe-standard", ID: n.standard, Tier: tier.Standard},
-		{Cgroup: "/probe-background", ID: n.background, Tier: tier.Background},
+		planGroup(t, n.critical, policy.Group{Tier: tier.Critical, Fence: []int{n.fence}}),
+		planGroup(t, n.standard, policy.Group{Tier: tier.Standard}),
+		planGroup(t, n.background, policy.Group{Tier: tier.Background}),
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// So that the spinner keeps its CPU against the critical task on any kernel.
-	setWeight(t, "probe-critical", 1)
-	setWeight(t, "probe-background", 10000)
-	startWorker(t, "probe-background", worker{CPU: 0})
-	startWorker(t, "probe-background", worker{CPU: -1})
-	startWorker(t, "probe-standard", worker{CPU: n.fence, Every: 20 * time.Millisecond, Work: 10 * time.Millisecond})
-	n.worker = startWorker(t, "probe-critical", worker{CPU: 0, Every: 20 * time.Millisecond})
-	wait(time.Second)
+	// So that the spinner keeps its CPU against the critical task on any kernel,
+	// for a while: the task must be able to exit.
+	write(t, n.background, "cpu.weight", "10000")
+	spinners(t, n.background, 1, 0)
+	spinners(t, n.background, 1, -1)
+	spinners(t, n.standard, 1, n.fence)
+	pause(time.Second)
 	return n
 }
 
+// startCritical lets the critical group wake on CPU 0 until the test ends.
+func (n stockNode) startCritical(t *testing.T) {
+	t.Helper()
+	cmd := start(t, n.critical, "wake", wakesEnv+"=1000000", cpuEnv+"=0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(cmd) })
+}
+
 func TestProbeLedgerAddsUp(t *testing.T) {
-	n := startNode(t)
+	n := startStockNode(t)
+	n.startCritical(t)
 	outer := monotonic()
 	first := readProbe(t, n.probe)
 	inner := monotonic()
 	before := first
 	wall := time.Duration(0)
 	for i := range 20 {
-		wait(time.Duration(10+i*7) * time.Millisecond)
+		pause(time.Duration(10+i*7) * time.Millisecond)
 		wall = monotonic() - inner
 		after := readProbe(t, n.probe)
 		for k, c := range after.CPUs {
@@ -320,8 +175,11 @@ func addsUp(before, after CPUTime, wall time.Duration) error {
 }
 
 func TestProbeAgreesWithCPUStat(t *testing.T) {
-	n := startNode(t)
-	ids := map[string]uint64{"probe-critical": n.critical, "probe-standard": n.standard, "probe-background": n.background}
+	n := startStockNode(t)
+	n.startCritical(t)
+	ids := map[string]uint64{
+		n.critical: cgroupID(t, n.critical), n.standard: cgroupID(t, n.standard), n.background: cgroupID(t, n.background),
+	}
 	// The probe before and after the kernel's figures: a guest may be slow.
 	type reading struct {
 		before, after Stats
@@ -329,14 +187,14 @@ func TestProbeAgreesWithCPUStat(t *testing.T) {
 	}
 	read := func() reading {
 		r := reading{before: readProbe(t, n.probe), kernel: make(map[string]time.Duration)}
-		for name := range ids {
-			r.kernel[name] = usage(t, name)
+		for cgroup := range ids {
+			r.kernel[cgroup] = cpuUsage(t, cgroup)
 		}
 		r.after = readProbe(t, n.probe)
 		return r
 	}
 	first := read()
-	wait(5 * time.Second)
+	pause(5 * time.Second)
 	last := read()
 	for name, id := range ids {
 		least := group(t, last.before, id).CPU - group(t, first.after, id).CPU
@@ -347,9 +205,9 @@ func TestProbeAgreesWithCPUStat(t *testing.T) {
 		// there for the way out of idle as well, from its wakeup on; here idle
 		// pays. That is 20 us each time, or what a slow guest's host makes of it.
 		const tick = 8 * time.Millisecond
-		share := 0.1
-		if name == "probe-background" {
-			share = 0.01
+		share := 0.01
+		if name == n.critical {
+			share = 0.1
 		}
 		slack := tick + time.Duration(share*float64(kernel))
 		if kernel < least-slack || kernel > most+slack {
@@ -357,7 +215,7 @@ func TestProbeAgreesWithCPUStat(t *testing.T) {
 		}
 	}
 	for name, of := range map[string]tier.Tier{
-		"probe-critical": tier.Critical, "probe-standard": tier.Standard, "probe-background": tier.Background,
+		n.critical: tier.Critical, n.standard: tier.Standard, n.background: tier.Background,
 	} {
 		// The tier's time is without interrupts, of which a guest has few.
 		ofTier := last.after.Tiers[of].CPU - first.after.Tiers[of].CPU
@@ -369,31 +227,36 @@ func TestProbeAgreesWithCPUStat(t *testing.T) {
 }
 
 func TestProbeSeesStockSchedulerInvert(t *testing.T) {
-	n := startNode(t)
-	before, waitedBefore := readProbe(t, n.probe), runDelay(t, n.worker)
-	wait(4 * time.Second)
-	after, waited := readProbe(t, n.probe), runDelay(t, n.worker)-waitedBefore
+	n := startStockNode(t)
+	before := readProbe(t, n.probe)
+	const wakeups = 300
+	late := delays(t, n.critical, wakeups, 0)
+	after := readProbe(t, n.probe)
 	critical := after.Tiers[tier.Critical]
-	delay := critical.WakeupDelay.Sub(before.Tiers[tier.Critical].WakeupDelay)
-	own := group(t, after, n.critical)
+	delay := critical.WakeupDelay
 	inversion := critical.Inversion - before.Tiers[tier.Critical].Inversion
-	t.Logf("%d wakeups, together %v, p50 %v, p99 %v, max %v, worst wait %v, inversion %v, at most %v; schedstat has %v",
+	var lateness time.Duration
+	for _, d := range late {
+		lateness += d
+	}
+	t.Logf("%d wakeups, together %v, p50 %v, p99 %v, max %v, worst wait %v, inversion %v, at most %v; the task was late by %v, p50 %v, max %v",
 		delay.Count(), delay.Sum, delay.Quantile(0.5), delay.Quantile(0.99), delay.Max, critical.WorstWait,
-		inversion, critical.InversionMax, waited)
-	if delay.Count() < 20 {
-		t.Fatalf("%d wakeups counted in 4 s, want one every 20 ms or as often as the stock scheduler let it", delay.Count())
+		inversion, critical.InversionMax, lateness, quantile(late, 0.5), late[len(late)-1])
+	if delay.Count() < wakeups {
+		t.Fatalf("%d wakeups counted, the task alone had %d", delay.Count(), wakeups)
 	}
-	if own.WakeupDelay.Count() != critical.WakeupDelay.Count() || own.WakeupDelay.Max != critical.WakeupDelay.Max {
-		t.Errorf("the only critical group has %d delays up to %v, its tier %d up to %v", own.WakeupDelay.Count(),
-			own.WakeupDelay.Max, critical.WakeupDelay.Count(), critical.WakeupDelay.Max)
+	own := group(t, after, cgroupID(t, n.critical))
+	if own.WakeupDelay.Count() != delay.Count() || own.WakeupDelay.Max != delay.Max {
+		t.Errorf("the only critical group has %d delays up to %v, its tier %d up to %v",
+			own.WakeupDelay.Count(), own.WakeupDelay.Max, delay.Count(), delay.Max)
 	}
-	// The kernel counts preempted tasks as well, and from the arrival in a
-	// queue on: on a slow guest's host the way there takes its time.
-	if path := time.Duration(delay.Count()) * 500 * time.Microsecond; delay.Sum > waited*11/10+path || delay.Sum < waited*7/10 {
-		t.Errorf("%v of wakeup delays, the kernel saw waits of %v", delay.Sum, waited)
+	// Late by the timer's interrupt as well, which a busy host delays; the
+	// other threads of its process wait a little, too.
+	if delay.Sum < lateness/2 || delay.Sum > lateness*3/2 {
+		t.Errorf("%v of wakeup delays, the task was late by %v", delay.Sum, lateness)
 	}
-	if inversion <= 0 || critical.InversionMax <= 0 {
-		t.Error("a task beside a spinner of greater weight was never kept waiting by it")
+	if inversion < delay.Sum/2 {
+		t.Errorf("%v of inversion, %v of wakeup delays beside a spinner of greater weight", inversion, delay.Sum)
 	}
 	if critical.InversionMax > critical.WorstWait {
 		t.Errorf("an inversion of %v in a wait of at most %v", critical.InversionMax, critical.WorstWait)
@@ -401,6 +264,64 @@ func TestProbeSeesStockSchedulerInvert(t *testing.T) {
 	if background := after.Tiers[tier.Background]; background.Inversion != 0 {
 		t.Errorf("the lowest tier was inverted for %v", background.Inversion)
 	}
+}
+
+// requireSchedExt skips a test that attaches Temper on the kernels that cannot:
+// the probe's tests run on those as well.
+func requireSchedExt(t *testing.T) {
+	t.Helper()
+	requireGuest(t)
+	for _, c := range Preflight() {
+		if c.Reason == NoSchedExt || c.Reason == KernelTooOld {
+			t.Skipf("needs sched_ext, from kernel 6.16 on: %s", c.Detail)
+		}
+	}
+}
+
+// The probe measures Temper by Temper's plan, whatever plans follow.
+func TestProbeMeasuresTemper(t *testing.T) {
+	requireSchedExt(t)
+	s := attach(t, Config{})
+	high, low := testCgroup(t, "high"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, high, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Standard}))
+	p, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	spinners(t, low, 2*runtime.NumCPU(), -1)
+	late := delays(t, high, 300, 0)
+	stats := readProbe(t, p)
+	critical := stats.Tiers[tier.Critical]
+	delay := critical.WakeupDelay
+	t.Logf("%d wakeups, p50 %v, p99 %v, max %v, inversion %v, at most %v; the task was late by p50 %v, p99 %v",
+		delay.Count(), delay.Quantile(0.5), delay.Quantile(0.99), delay.Max, critical.Inversion, critical.InversionMax,
+		quantile(late, 0.5), quantile(late, 0.99))
+	if delay.Count() < 300 || delay.Quantile(0.5) > quantile(late, 0.5) {
+		t.Errorf("%d wakeups, p50 %v; the task had 300 and was late by p50 %v",
+			delay.Count(), delay.Quantile(0.5), quantile(late, 0.5))
+	}
+	if got := stats.Tiers[tier.Standard].CPU; got <= 0 {
+		t.Errorf("the standard tier got %v", got)
+	}
+	apply(t, s,
+		planGroup(t, high, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	if err := p.Visit(); err != nil {
+		t.Fatal(err)
+	}
+	before := readProbe(t, p)
+	pause(500 * time.Millisecond)
+	after := readProbe(t, p)
+	if got := after.Tiers[tier.Background].CPU - before.Tiers[tier.Background].CPU; got < 250*time.Millisecond {
+		t.Errorf("spinners that became background got %v of it in 500 ms", got)
+	}
+	if got := group(t, after, cgroupID(t, low)).Tier; got != tier.Background {
+		t.Errorf("the group is still of tier %s", got)
+	}
+	stillAttached(t, s)
 }
 
 func TestProbeIsReadByAnotherProcess(t *testing.T) {
@@ -429,7 +350,7 @@ func TestProbeIsReadByAnotherProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wait(silence + 100*time.Millisecond)
+	pause(silence + 100*time.Millisecond)
 	if _, err := reader.Read(); !errors.Is(err, ErrNotMeasured) {
 		t.Errorf("read after the owner's death: %v, want ErrNotMeasured", err)
 	}
@@ -447,16 +368,15 @@ func TestProbeForgetsRemovedGroups(t *testing.T) {
 	p := startProbe(t, ProbeConfig{})
 	var last uint64
 	for i := range 5 {
-		name := fmt.Sprintf("probe-short-%d", i)
-		id := makeCgroup(t, name)
-		stopWorker(startWorker(t, name, worker{CPU: -1}))
-		if g := group(t, readProbe(t, p), id); g.Tier != tier.System || g.CPU <= 0 {
+		dir := testCgroup(t, fmt.Sprintf("short-%d", i))
+		last = cgroupID(t, dir)
+		kill(spinners(t, dir, 1, -1))
+		if g := group(t, readProbe(t, p), last); g.Tier != tier.System || g.CPU <= 0 {
 			t.Errorf("a group without a plan: tier %s, %v of CPU", g.Tier, g.CPU)
 		}
-		if err := removeCgroup(filepath.Join(cgroupRoot, name)); err != nil {
+		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
-		last = id
 	}
 	// The kernel lets go of a cgroup some grace periods after its removal.
 	known := true
@@ -468,7 +388,7 @@ func TestProbeForgetsRemovedGroups(t *testing.T) {
 		if !known {
 			break
 		}
-		wait(10 * time.Millisecond)
+		pause(10 * time.Millisecond)
 	}
 	if known {
 		t.Error("a removed group is still measured after 5 s")
@@ -521,10 +441,14 @@ func pipeSwitch(t *testing.T) time.Duration {
 	return (monotonic() - began) / (2 * rounds)
 }
 
-// In a deterministic guest an instruction is a nanosecond: there the difference
-// is the probe's price of a wakeup and a switch.
+// probeCost is what the probe may add to a wakeup and the switch that follows,
+// in instructions: 690 were measured, of which the kernel's own way to three
+// programs' calls, clock and task storage take more than half.
+const probeCost = 850 * time.Nanosecond
+
+// In virtual time an instruction is a nanosecond.
 func TestProbeCost(t *testing.T) {
-	requireGuest(t)
+	requireVirtualTime(t)
 	pipeSwitch(t)
 	without := pipeSwitch(t)
 	p := startProbe(t, ProbeConfig{})
@@ -533,10 +457,8 @@ func TestProbeCost(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := pipeSwitch(t)
-	t.Logf("a pipe switch takes %v with the probe, %v and %v without", with, without, again)
-	// Twice is what a busy host of the guest may make of it.
-	if least := min(without, again); with > 2*least {
-		t.Errorf("a pipe switch takes %v with the probe, %v without", with, least)
+	t.Logf("a pipe switch takes %v with the probe, %v without", with, without)
+	if with-without > probeCost {
+		t.Errorf("the probe adds %v to a wakeup and a switch, want at most %v", with-without, probeCost)
 	}
 }

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"testing"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// boundFactor is how much later a critical thread bound to one CPU may run than
+// one that may run anywhere, both beside 16 spinners.
+const boundFactor = 2
+
+// Affinity is first-class: taskset and the kubelet's static CPU manager bind
+// critical threads, and those must be served as fast there as others anywhere.
+func TestBoundCriticalWakesAsFast(t *testing.T) {
+	requireVirtualTime(t)
+	const wakeups = 1000
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, low, 16, -1)
+	free := delays(t, pod, wakeups, -1)
+	bound := delays(t, pod, wakeups, 2)
+	t.Logf("anywhere p50 %s p99 %s max %s", quantile(free, 0.5), quantile(free, 0.99), free[len(free)-1])
+	t.Logf("one CPU  p50 %s p99 %s max %s", quantile(bound, 0.5), quantile(bound, 0.99), bound[len(bound)-1])
+	if got, limit := quantile(bound, 0.99), boundFactor*quantile(free, 0.99); got > limit {
+		t.Errorf("p99 %s bound to a CPU, want at most %s", got, limit)
+	}
+	stillAttached(t, s)
+}

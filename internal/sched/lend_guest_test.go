@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/tier"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// shareSlack is what housekeeping and the starvation bound may cost a share, in CPUs.
+const shareSlack = 0.15
+
+// One critical thread keeps one CPU of a two-CPU fence busy; background wants
+// everything. What it gets is what the lending policy says.
+func TestLending(t *testing.T) {
+	requireGuest(t)
+	cpus := readTopology(t)
+	if len(cpus) != 4 || cpus[0].Core == cpus[1].Core {
+		t.Skip("needs 4 cores")
+	}
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	spinners(t, pod, 1, -1)
+	spinners(t, low, 8, -1)
+	for _, c := range []struct {
+		lend policy.Lend
+		want float64
+	}{
+		{policy.LendPerCore, 3},
+		{policy.LendLanding, 2},
+		{policy.LendWholeLayer, 2},
+	} {
+		t.Run(c.lend.String(), func(t *testing.T) {
+			plan := policy.Plan{Lend: c.lend, Groups: []policy.Group{
+				planGroup(t, pod, policy.Group{Tier: tier.Critical, Fence: []int{1, 2}}),
+				planGroup(t, low, policy.Group{Tier: tier.Background}),
+			}}
+			if err := s.Apply(plan); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * settle)
+			got := shares(t, shareTime, pod, low)
+			t.Logf("critical %.3f CPUs, background %.3f", got[0], got[1])
+			if got[0] < 1-shareSlack {
+				t.Errorf("critical got %.3f CPUs of the one it wants", got[0])
+			}
+			if got[1] < c.want-shareSlack || got[1] > c.want+shareSlack {
+				t.Errorf("background got %.3f CPUs, want %.0f", got[1], c.want)
+			}
+		})
+	}
+	stillAttached(t, s)
+}
+
+// An idle pod lends its whole fence, whatever the policy.
+func TestIdleFenceIsLent(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	nr := float64(len(readTopology(t)))
+	spinners(t, low, 8, -1)
+	for _, lend := range []policy.Lend{policy.LendPerCore, policy.LendLanding, policy.LendWholeLayer} {
+		t.Run(lend.String(), func(t *testing.T) {
+			plan := policy.Plan{Lend: lend, Groups: []policy.Group{
+				planGroup(t, pod, policy.Group{Tier: tier.Critical, Fence: wholeCore(t, 1)}),
+				planGroup(t, low, policy.Group{Tier: tier.Background}),
+			}}
+			if err := s.Apply(plan); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * settle)
+			got := shares(t, shareTime, low)
+			t.Logf("background %.3f CPUs", got[0])
+			if got[0] < nr-2*shareSlack {
+				t.Errorf("background got %.3f CPUs of %.0f", got[0], nr)
+			}
+		})
+	}
+}
+
+// No background thread runs beside a busy critical one on a core; others may.
+func TestSiblingOfCriticalStaysFree(t *testing.T) {
+	requireGuest(t)
+	cpus := readTopology(t)
+	if !hasSMT(cpus) {
+		t.Skip("needs SMT: topology 1s2c2t")
+	}
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	spinners(t, pod, 1, 0)
+	for _, c := range []struct {
+		tier tier.Tier
+		want float64
+	}{
+		{tier.Background, float64(len(cpus) - 2)},
+		{tier.Standard, float64(len(cpus) - 1)},
+	} {
+		t.Run(c.tier.String(), func(t *testing.T) {
+			low := testCgroup(t, c.tier.String())
+			apply(t, s,
+				planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+				planGroup(t, low, policy.Group{Tier: c.tier}))
+			spinners(t, low, 8, -1)
+			time.Sleep(2 * settle)
+			got := shares(t, shareTime, pod, low)
+			t.Logf("critical %.3f CPUs, %s %.3f", got[0], filepath.Base(low), got[1])
+			if got[1] < c.want-shareSlack || got[1] > c.want+shareSlack {
+				t.Errorf("%s got %.3f CPUs, want %.0f", filepath.Base(low), got[1], c.want)
+			}
+		})
+	}
+	stillAttached(t, s)
+}
+
+func hasSMT(cpus []topology.CPU) bool {
+	seen := make(map[int]bool)
+	for _, c := range cpus {
+		if seen[c.Core] {
+			return true
+		}
+		seen[c.Core] = true
+	}
+	return false
+}
+
+// wholeCore lists the CPUs of a core.
+func wholeCore(t *testing.T, core int) (ids []int) {
+	t.Helper()
+	for _, c := range readTopology(t) {
+		if c.Core == core {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
