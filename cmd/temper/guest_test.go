@@ -118,12 +118,12 @@ func (p *process) says(t *testing.T, prefix string) {
 }
 
 // ends waits for the exit code.
-func (p *process) ends(t *testing.T, within time.Duration, want int) {
+func (p *process) ends(t *testing.T, want int) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(within):
-		t.Fatalf("still runs after %v", within)
+	case <-time.After(settleWithin):
+		t.Fatalf("still runs after %v", settleWithin)
 	}
 	if p.code != want {
 		t.Fatalf("exit code %d, want %d: %s", p.code, want, p.errors.String())
@@ -281,7 +281,7 @@ func TestGuestRunAndStop(t *testing.T) {
 	checkTop(t)
 
 	command(t, exitOK, "stop")
-	p.ends(t, settleWithin, exitOK)
+	p.ends(t, exitOK)
 	if s := readStatus(t, exitNotAttached); s.Kernel != "disabled" || s.Scheduler != "stock" {
 		t.Errorf("status after stop = %+v", s)
 	}
@@ -303,7 +303,7 @@ func TestGuestStopAfterKill(t *testing.T) {
 	requireGuest(t)
 	p := runPlan(t)
 	p.signal(t, syscall.SIGKILL)
-	p.ends(t, settleWithin, -1)
+	p.ends(t, -1)
 	command(t, exitOK, "stop")
 	if s := readStatus(t, exitNotAttached); s.Kernel != "disabled" {
 		t.Errorf("status after stop = %+v", s)
@@ -340,7 +340,7 @@ func TestGuestInterruptDetaches(t *testing.T) {
 	p := runPlan(t)
 	p.signal(t, syscall.SIGINT)
 	p.says(t, "temper: detached")
-	p.ends(t, settleWithin, exitOK)
+	p.ends(t, exitOK)
 	command(t, exitNotAttached, "status")
 }
 
@@ -351,7 +351,7 @@ func TestGuestKillChangesNothing(t *testing.T) {
 	p := runPlan(t)
 	before := readStatus(t, exitOK)
 	p.signal(t, syscall.SIGKILL)
-	p.ends(t, settleWithin, -1)
+	p.ends(t, -1)
 	time.Sleep(2 * time.Second) // a link that is not pinned is gone in 1.2 s
 	if s := readStatus(t, exitOK); s.EnableSeq != before.EnableSeq || s.Generation != before.Generation {
 		t.Errorf("the kill changed %+v to %+v", before.State, s.State)
@@ -362,7 +362,7 @@ func TestGuestKillChangesNothing(t *testing.T) {
 		t.Errorf("adopting changed %+v to %+v", before.State, s.State)
 	}
 	heir.signal(t, syscall.SIGTERM)
-	heir.ends(t, settleWithin, exitOK)
+	heir.ends(t, exitOK)
 }
 
 // TestGuestDeadMan stops the process that watches without killing it.
@@ -382,7 +382,7 @@ func TestGuestDeadMan(t *testing.T) {
 		t.Errorf("status = %+v", s.State)
 	}
 	p.signal(t, syscall.SIGCONT)
-	p.ends(t, settleWithin, exitEjected)
+	p.ends(t, exitEjected)
 	if !strings.Contains(p.errors.String(), "AgentStale") {
 		t.Errorf("run says %q", p.errors.String())
 	}
@@ -393,13 +393,13 @@ func TestGuestDeadManAfterKill(t *testing.T) {
 	requireGuest(t)
 	p := runPlan(t, "--dead-man", "2s")
 	p.signal(t, syscall.SIGKILL)
-	p.ends(t, settleWithin, -1)
+	p.ends(t, -1)
 	eventually(t, settleWithin, "the dead-man detaches", func() bool { return kernelState(t) == "disabled" })
 	// The next one cleans up and attaches anew.
 	next := start(t, "run", "-f", testPlan(t))
 	next.says(t, "temper: attached")
 	next.signal(t, syscall.SIGINT)
-	next.ends(t, settleWithin, exitOK)
+	next.ends(t, exitOK)
 }
 
 func TestGuestSysRq(t *testing.T) {
@@ -410,7 +410,7 @@ func TestGuestSysRq(t *testing.T) {
 	}
 	eventually(t, settleWithin, "SysRq-S detaches", func() bool { return kernelState(t) == "disabled" })
 	eventually(t, noticeWithin, "run says why", func() bool { return strings.Contains(p.errors.String(), "EjectedSysRq") })
-	p.ends(t, settleWithin, exitEjected)
+	p.ends(t, exitEjected)
 	if s := readStatus(t, exitNotAttached); s.Exit == nil || s.Exit.Reason != sched.EjectedSysRq {
 		t.Errorf("status = %+v", s.State)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -51,9 +52,7 @@ func (s *Scheduler) Stats() (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	for name, n := range events {
-		stats.Events[name] = n
-	}
+	maps.Copy(stats.Events, events)
 	return stats, nil
 }
 
