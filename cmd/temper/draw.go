@@ -52,8 +52,9 @@ func (v view) text(width int) []string {
 	}
 	for i, line := range lines {
 		if text := []rune(line); len(text) > width {
-			lines[i] = string(text[:width])
+			line = string(text[:width])
 		}
+		lines[i] = strings.TrimRight(line, " ")
 	}
 	return lines
 }
