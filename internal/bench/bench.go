@@ -93,15 +93,16 @@ type Load struct {
 	Keys       int     `json:"keys"`
 	ValueBytes int     `json:"value_bytes"`
 	SetEvery   int     `json:"set_every"` // one request in so many is a set
-	// Warmup is driven but not measured; Pad is driven on both sides of the
-	// window, so that the node's counters can be read while the load goes on.
+	// Warmup is driven but not measured. So are a pad before the window, in
+	// which the node's counters are read, and two after it: the window's last
+	// answers come in the first, the counters are read in the second.
 	Warmup time.Duration `json:"warmup_ns"`
 	Window time.Duration `json:"window_ns"`
 	Pad    time.Duration `json:"pad_ns"`
 }
 
 // Total is how long the client sends.
-func (l Load) Total() time.Duration { return l.Warmup + l.Window + 2*l.Pad }
+func (l Load) Total() time.Duration { return l.Warmup + l.Window + 3*l.Pad }
 
 // Validate names everything that makes no sense in s.
 func (s Scenario) Validate() error {
@@ -130,7 +131,7 @@ func MemcachedLadder() Scenario {
 		Threads:         2,
 		Load: Load{
 			Rate: 10_000, Conns: 8, Keys: 1000, ValueBytes: 100, SetEvery: 10,
-			Warmup: 200 * time.Millisecond, Window: 2 * time.Second, Pad: 10 * time.Millisecond,
+			Warmup: 200 * time.Millisecond, Window: 2 * time.Second, Pad: 20 * time.Millisecond,
 		},
 	}
 }

@@ -237,7 +237,8 @@ func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
 // takes the client's CPU from it and is done in the pads, outside of what is
 // measured; within the window the client looks at the identity itself.
 func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
-	if err := sleepUntil(ctx, from-n.spec.Scenario.Load.Pad); err != nil {
+	pad := n.spec.Scenario.Load.Pad
+	if err := sleepUntil(ctx, from-pad); err != nil {
 		return err
 	}
 	w.Sched = append(w.Sched, sampleSched(from))
@@ -245,7 +246,7 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	if err != nil {
 		return err
 	}
-	if err := sleepUntil(ctx, to); err != nil {
+	if err := sleepUntil(ctx, to+pad); err != nil {
 		return err
 	}
 	after, err := n.counters.read()
