@@ -110,7 +110,7 @@ func TestParseRefusesBytes(t *testing.T) {
 		"huge":           {bytes.Repeat([]byte("#"), MaxSize+1), "plan.yaml: 1048577 bytes: a plan file has at most 1048576"},
 		"no byte":        {nil, "plan.yaml: the file is empty: name at least one cgroup under groups"},
 		"NUL":            {[]byte("groups:\n  - cgroup: /a\x00b\n"), "plan.yaml:2: NUL byte: this is not a text file"},
-		"escaped NUL":    {[]byte("groups: [{cgroup: \"/kubepods\\0\", tier: standard}]"), `plan.yaml:1: cgroup "/kubepods\x00" contains a NUL byte`},
+		"escaped NUL":    {[]byte("groups: [{cgroup: \"/kubepods\\0\", tier: standard}]"), `plan.yaml:1: cgroup "/kubepods\x00" contains a control character`},
 		"not UTF-8":      {[]byte("groups: \xff\xfe"), "plan.yaml:1: not YAML: invalid leading UTF-8 octet"},
 		"deeply nested":  {bytes.Repeat([]byte("["), 100_000), "plan.yaml:1: not YAML: exceeded max depth of 10000"},
 		"a long scalar":  {append([]byte("groups: "), bytes.Repeat([]byte("x"), 1000)...), `plan.yaml:1: groups is a list, not "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…`},

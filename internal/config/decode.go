@@ -129,13 +129,13 @@ func isYAML(data []byte) bool {
 func (d *decoder) noReferences(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		d.add(n.Line, "alias *%s: plans are written out", n.Value)
+		d.add(n.Line, "alias %q: plans are written out", n.Value)
 		return false
 	case n.Anchor != "":
-		d.add(n.Line, "anchor &%s: plans are written out", n.Anchor)
+		d.add(n.Line, "anchor %q: plans are written out", n.Anchor)
 		return false
 	case n.Style&yaml.TaggedStyle != 0:
-		d.add(n.Line, "tag %s: plans are plain YAML", n.Tag)
+		d.add(n.Line, "tag %q: plans are plain YAML", n.Tag)
 		return false
 	}
 	for _, child := range n.Content {

@@ -48,7 +48,7 @@ func TestValidate(t *testing.T) {
 			`4 cgroup cgroup "/a//b" has an empty element`,
 			`5 cgroup cgroup "/a/../b" has an element "..": write the path it leads to`,
 			`6 cgroup cgroup "/./a" has an element ".": write the path it leads to`,
-			`7 cgroup cgroup "/a\x00b" contains a NUL byte`,
+			`7 cgroup cgroup "/a\x00b" contains a control character`,
 			`8 cgroup cgroup "/*/b" has a "*" that is not its last element`,
 		}},
 		"a cgroup twice": {smt(1), []Group{

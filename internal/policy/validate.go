@@ -78,8 +78,8 @@ func badPath(path string) string {
 	switch {
 	case path == "":
 		return "is empty"
-	case strings.ContainsRune(path, 0):
-		return "contains a NUL byte"
+	case strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "contains a control character"
 	case path[0] != '/':
 		return "is not absolute: write it from the cgroup mount down, starting with a slash"
 	case path == "/":
