@@ -376,6 +376,15 @@ s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_ar
 	return 0;
 }
 
+/* p leaves for another class, or exits: it may have been queued. */
+void SCHED_OP(disable, struct task_struct *p)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+
+	if (tctx)
+		left_queue(tctx, scx_bpf_now());
+}
+
 /* A child starts in its parent's tier by itself (resolve_group): only the share is new. */
 s32 SCHED_OP_SLEEPABLE(cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
@@ -477,6 +486,7 @@ struct sched_ext_ops temper_ops = {
 	.running = (void *)temper_running,
 	.stopping = (void *)temper_stopping,
 	.init_task = (void *)temper_init_task,
+	.disable = (void *)temper_disable,
 	.cgroup_init = (void *)temper_cgroup_init,
 	.cgroup_move = (void *)temper_cgroup_move,
 	.cgroup_set_weight = (void *)temper_cgroup_set_weight,

@@ -10,7 +10,6 @@ package sched
 import (
 	"time"
 
-	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
 )
 
@@ -113,16 +112,15 @@ type Histogram struct {
 
 // TierStats is what one tier got and how long it waited.
 type TierStats struct {
-	Tier          tier.Tier     `json:"tier"`
-	CPU           time.Duration `json:"cpu_ns"`
-	WakeupDelay   Histogram     `json:"wakeup_delay"`  // woken until it runs
-	WorstWait     time.Duration `json:"worst_wait_ns"` // runnable until it runs, woken or preempted
-	Preemptions   uint64        `json:"preemptions"`   // CPUs it took from a lower tier
-	Preempted     uint64        `json:"preempted"`     // CPUs it lost to a higher one
-	Inversion     time.Duration `json:"inversion_ns"`
-	InversionMax  time.Duration `json:"inversion_max_ns"`
-	Starving      uint64        `json:"starving"` // served out of turn to keep the starvation bound
-	RunnableTasks uint64        `json:"runnable_tasks"`
+	Tier         tier.Tier     `json:"tier"`
+	CPU          time.Duration `json:"cpu_ns"`
+	WakeupDelay  Histogram     `json:"wakeup_delay"`  // woken until it runs
+	WorstWait    time.Duration `json:"worst_wait_ns"` // runnable until it runs, woken or preempted
+	Preemptions  uint64        `json:"preemptions"`   // CPUs it took from a lower tier
+	Preempted    uint64        `json:"preempted"`     // CPUs it lost to a higher one
+	Inversion    time.Duration `json:"inversion_ns"`
+	InversionMax time.Duration `json:"inversion_max_ns"`
+	Starving     uint64        `json:"starving"` // served out of turn to keep the starvation bound
 }
 
 // GroupStats is the same for one group of the plan.
@@ -130,7 +128,6 @@ type GroupStats struct {
 	ID          uint64        `json:"id"`
 	Cgroup      string        `json:"cgroup,omitempty"` // filled in by the caller: the kernel side knows ids only
 	Tier        tier.Tier     `json:"tier"`
-	Weight      uint32        `json:"weight"`
 	CPU         time.Duration `json:"cpu_ns"`
 	WakeupDelay Histogram     `json:"wakeup_delay"`
 	WorstWait   time.Duration `json:"worst_wait_ns"`
@@ -145,11 +142,4 @@ type Stats struct {
 	Groups    []GroupStats          `json:"groups"`
 	WaitBound time.Duration         `json:"wait_bound_ns"`    // the starvation bound promised
 	Events    map[string]int64      `json:"events,omitempty"` // the kernel's own counters, by its names
-}
-
-// Fence is a group's fence as it is now, for live views.
-type Fence struct {
-	Group policy.Group `json:"group"`
-	// Lent lists the fence's CPUs that run a lower tier at this moment.
-	Lent []int `json:"lent"`
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -346,12 +347,10 @@ func (s *Scheduler) open(name string) error {
 		// else has a handle.
 		return nil
 	}
-	for _, p := range programs {
-		if p == name {
-			prog, err := ebpf.LoadPinnedProgram(path, nil)
-			s.programs[name] = prog
-			return err
-		}
+	if slices.Contains(programs, name) {
+		prog, err := ebpf.LoadPinnedProgram(path, nil)
+		s.programs[name] = prog
+		return err
 	}
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err == nil {

@@ -53,13 +53,6 @@ var probePins = []string{
 // StartProbe loads the probe and begins to measure. It needs CAP_BPF and
 // CAP_PERFMON, and no sched_ext.
 func StartProbe(cfg ProbeConfig) (_ *Probe, err error) {
-	if _, err := btf.LoadKernelSpec(); err != nil {
-		return nil, &Error{Reason: NoBTF, Fix: fixBTF, Err: err}
-	}
-	spec, err := loadProbe()
-	if err != nil {
-		return nil, fmt.Errorf("read probe object: %w", err)
-	}
 	nrCPUs, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
@@ -67,31 +60,20 @@ func StartProbe(cfg ProbeConfig) (_ *Probe, err error) {
 	if nrCPUs > maxCPUs {
 		return nil, fmt.Errorf("measure %d CPUs: only %d are supported", nrCPUs, maxCPUs)
 	}
-	if err := spec.Variables[probeVarNrCpus].Set(uint32(nrCPUs)); err != nil {
-		return nil, fmt.Errorf("set number of CPUs: %w", err)
+	coll, shared, err := loadProbeCollection(cfg.Maps, nrCPUs)
+	if err != nil {
+		return nil, err
 	}
-	p := &Probe{pinDir: cfg.PinDir}
+	p := &Probe{coll: coll, pinDir: cfg.PinDir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	replaced := make(map[string]*ebpf.Map)
-	for _, name := range []string{
-		probeMapPlanGroups, probeMapPlanHeads, probeMapPlanFences, probeMapPlanCpuFences, probeMapPlanGeneration,
-	} {
-		if m := cfg.Maps[name]; m != nil {
-			replaced[name] = m
-		}
+	if !shared {
+		p.plans = newPlanMaps(coll.Maps)
 	}
-	p.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replaced})
-	if err != nil {
-		return nil, loadError(err)
-	}
-	if len(replaced) == 0 {
-		p.plans = newPlanMaps(p.coll.Maps)
-	}
-	if p.readings, err = newReadings(p.coll.Maps, nrCPUs); err != nil {
+	if p.readings, err = newReadings(coll.Maps, nrCPUs); err != nil {
 		return nil, err
 	}
 	if err := p.attach(); err != nil {
@@ -103,6 +85,36 @@ func StartProbe(cfg ProbeConfig) (_ *Probe, err error) {
 		}
 	}
 	return p, nil
+}
+
+// loadProbeCollection loads the object, with the plan maps of a scheduler if
+// there are any.
+func loadProbeCollection(maps map[string]*ebpf.Map, nrCPUs int) (_ *ebpf.Collection, shared bool, err error) {
+	// The kernel's types take a third of the start to read: once is enough.
+	types := btf.NewCache()
+	if _, err := types.Kernel(); err != nil {
+		return nil, false, &Error{Reason: NoBTF, Fix: fixBTF, Err: err}
+	}
+	spec, err := loadProbe()
+	if err != nil {
+		return nil, false, fmt.Errorf("read probe object: %w", err)
+	}
+	if err := spec.Variables[probeVarNrCpus].Set(uint32(nrCPUs)); err != nil {
+		return nil, false, fmt.Errorf("set number of CPUs: %w", err)
+	}
+	plans := make(map[string]*ebpf.Map)
+	for _, name := range []string{
+		probeMapPlanGroups, probeMapPlanHeads, probeMapPlanFences, probeMapPlanCpuFences, probeMapPlanGeneration,
+	} {
+		if m := maps[name]; m != nil {
+			plans[name] = m
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: plans, Cache: types})
+	if err != nil {
+		return nil, false, loadError(err)
+	}
+	return coll, len(plans) > 0, nil
 }
 
 func newPlanMaps(maps map[string]*ebpf.Map) *planMaps {

@@ -23,9 +23,11 @@ var ErrTorn = errors.New("the ledger does not add up")
 const (
 	// stateBits is where a ledger's state keeps its bucket (probe_ledger.bpf.h).
 	stateBits = 4
-	// tornLimit ends the attempts to read a ledger whole. A writer needs
-	// nanoseconds, unless its CPU is a guest's and waits for a turn.
-	tornLimit = 100 * time.Millisecond
+	// tornAttempts and tornLimit, both, end the attempts to read a ledger
+	// whole. A writer needs nanoseconds, unless its CPU is a guest's and waits
+	// for a turn; a reader may be switched out in the middle of each attempt.
+	tornAttempts = 100
+	tornLimit    = time.Second
 	// readingSlack is how long a reading may take, and how long a group's
 	// interval may be that goes unnoticed because it ended meanwhile.
 	readingSlack = time.Millisecond
@@ -217,33 +219,42 @@ func (r *readings) readLedgers() ([]ledger, error) {
 // readLedger reads until nobody wrote in between: the state is the same before
 // and after, and what it says adds up.
 func (r *readings) readLedger(cpu int) (ledger, error) {
-	var buf [unsafe.Sizeof(probeTemperCpuTime{})]byte
 	const stateAt = int64(unsafe.Offsetof(probeTemperCpuTime{}.State))
-	l := ledger{cpu: cpu}
+	var buf [unsafe.Sizeof(probeTemperCpuTime{})]byte
 	at := int64(cpu) * int64(len(buf))
-	for began := monotonic(); ; {
+	began := monotonic()
+	for attempt := 0; ; attempt++ {
 		before, err := r.readWord(at + stateAt)
 		if err != nil {
-			return l, err
+			return ledger{}, err
 		}
-		if err := readWords(r.cpus, buf[:], at, &l.probeTemperCpuTime); err != nil {
-			return l, err
+		if err := copyWords(r.cpus, buf[:], at); err != nil {
+			return ledger{}, err
 		}
 		after, err := r.readWord(at + stateAt)
 		if err != nil {
-			return l, err
+			return ledger{}, err
 		}
-		var sum uint64
-		for _, ns := range l.Ns {
-			sum += ns
+		l := ledger{cpu: cpu}
+		if _, err := binary.Decode(buf[:], binary.LittleEndian, &l.probeTemperCpuTime); err != nil {
+			return ledger{}, err
 		}
-		if l.StartNs == 0 || before == after && sum == l.State>>stateBits-l.StartNs {
+		if before == after && l.addsUp() {
 			return l, nil
 		}
-		if monotonic()-began > tornLimit {
-			return l, ErrTorn
+		if attempt >= tornAttempts && monotonic()-began > tornLimit {
+			return ledger{}, ErrTorn
 		}
 	}
+}
+
+// addsUp reports whether the ledger is whole, or was not begun.
+func (l ledger) addsUp() bool {
+	var sum uint64
+	for _, ns := range l.Ns {
+		sum += ns
+	}
+	return l.StartNs == 0 || sum == l.State>>stateBits-l.StartNs
 }
 
 // readWord reads eight bytes of the ledgers, in one piece.
@@ -255,9 +266,9 @@ func (r *readings) readWord(at int64) (uint64, error) {
 	return binary.LittleEndian.Uint64(word[:]), nil
 }
 
-// readWords reads a struct whose words are written by others meanwhile. Longer
-// copies may be made byte by byte, and tear a word.
-func readWords(m *ebpf.Memory, buf []byte, at int64, into any) error {
+// copyWords copies what others write meanwhile. A longer copy may be made byte
+// by byte, and tear a word.
+func copyWords(m *ebpf.Memory, buf []byte, at int64) error {
 	const longest = 256
 	for i := 0; i < len(buf); i += longest {
 		part := buf[i:min(i+longest, len(buf))]
@@ -265,8 +276,7 @@ func readWords(m *ebpf.Memory, buf []byte, at int64, into any) error {
 			return err
 		}
 	}
-	_, err := binary.Decode(buf, binary.LittleEndian, into)
-	return err
+	return nil
 }
 
 // readGroups returns the groups' ids and figures by slot.
@@ -285,8 +295,11 @@ func (r *readings) readGroups() (ids map[uint32]uint64, groups map[uint32]probeT
 	var g probeTemperGroupDelay
 	buf := make([]byte, binary.Size(g))
 	for slot, id := range ids {
-		if err := readWords(r.groups, buf, int64(slot)*int64(len(buf)), &g); err != nil {
+		if err := copyWords(r.groups, buf, int64(slot)*int64(len(buf))); err != nil {
 			return nil, nil, fmt.Errorf("read group %d: %w", id, err)
+		}
+		if _, err := binary.Decode(buf, binary.LittleEndian, &g); err != nil {
+			return nil, nil, fmt.Errorf("decode group %d: %w", id, err)
 		}
 		if g.Cgroup != id { // it died meanwhile
 			delete(ids, slot)

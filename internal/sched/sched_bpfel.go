@@ -130,6 +130,7 @@ const (
 	schedProgTemperCgroupSetWeight = "temper_cgroup_set_weight"
 	schedProgTemperCpuOffline      = "temper_cpu_offline"
 	schedProgTemperCpuOnline       = "temper_cpu_online"
+	schedProgTemperDisable         = "temper_disable"
 	schedProgTemperDispatch        = "temper_dispatch"
 	schedProgTemperEnqueue         = "temper_enqueue"
 	schedProgTemperExit            = "temper_exit"
@@ -202,6 +203,7 @@ type schedProgramSpecs struct {
 	TemperCgroupSetWeight *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_weight"`
 	TemperCpuOffline      *ebpf.ProgramSpec `ebpf:"temper_cpu_offline"`
 	TemperCpuOnline       *ebpf.ProgramSpec `ebpf:"temper_cpu_online"`
+	TemperDisable         *ebpf.ProgramSpec `ebpf:"temper_disable"`
 	TemperDispatch        *ebpf.ProgramSpec `ebpf:"temper_dispatch"`
 	TemperEnqueue         *ebpf.ProgramSpec `ebpf:"temper_enqueue"`
 	TemperExit            *ebpf.ProgramSpec `ebpf:"temper_exit"`
@@ -328,6 +330,7 @@ type schedPrograms struct {
 	TemperCgroupSetWeight *ebpf.Program `ebpf:"temper_cgroup_set_weight"`
 	TemperCpuOffline      *ebpf.Program `ebpf:"temper_cpu_offline"`
 	TemperCpuOnline       *ebpf.Program `ebpf:"temper_cpu_online"`
+	TemperDisable         *ebpf.Program `ebpf:"temper_disable"`
 	TemperDispatch        *ebpf.Program `ebpf:"temper_dispatch"`
 	TemperEnqueue         *ebpf.Program `ebpf:"temper_enqueue"`
 	TemperExit            *ebpf.Program `ebpf:"temper_exit"`
@@ -349,6 +352,7 @@ func (p *schedPrograms) Close() error {
 		p.TemperCgroupSetWeight,
 		p.TemperCpuOffline,
 		p.TemperCpuOnline,
+		p.TemperDisable,
 		p.TemperDispatch,
 		p.TemperEnqueue,
 		p.TemperExit,

@@ -68,12 +68,16 @@ func spin(n int) {
 	for range n - 1 {
 		go func() {
 			bind()
-			for {
-			}
+			burn()
 		}()
 	}
 	bind()
-	for {
+	burn()
+}
+
+func burn() {
+	for n := uint64(1); n != 0; n += 2 {
+		continue
 	}
 }
 
