@@ -176,6 +176,10 @@ func (r *Report) Headline() []string {
 	top := 0
 	for _, a := range r.Arms {
 		first, last, ok := a.ends()
+		if !ok && len(a.Rows) < 2 {
+			out = append(out, fmt.Sprintf("%s has a single step: nothing to compare it with.", a.Name))
+			continue
+		}
 		if !ok {
 			out = append(out, fmt.Sprintf("No figure for %s: its first or last step has no valid window.", a.Name))
 			continue

@@ -131,6 +131,19 @@ func TestVoidWindowsEnterNoFigure(t *testing.T) {
 	}
 }
 
+func TestSingleStepSaysSo(t *testing.T) {
+	r, err := New([]bench.Record{window("eevdf", 1, 4, 100*time.Microsecond, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(r.Headline(), "\n"); got != "eevdf has a single step: nothing to compare it with." {
+		t.Error(got)
+	}
+	if got := strings.Join(r.Caveats(), "\n"); !strings.Contains(got, "A step has 6000 requests") {
+		t.Error(got)
+	}
+}
+
 func TestSeedsAreMerged(t *testing.T) {
 	r, err := New([]bench.Record{
 		window("eevdf", 1, 0, 100*time.Microsecond, 1), window("eevdf", 2, 0, 300*time.Microsecond, 2), window("eevdf", 3, 0, 300*time.Microsecond, 3),

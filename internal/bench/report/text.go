@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -142,7 +143,7 @@ func (r *Report) Caveats() []string {
 		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals. Differences of a few percent mean nothing.", r.Seeds[0]))
 	}
 	if few, most := r.requests(); few > 0 && few < enoughForP999 {
-		out = append(out, fmt.Sprintf("* A step has %d to %d requests: its p99 rests on about %d of them, its p99.9 on about %d, its maximum on one.", few, most, few/100, few/1000))
+		out = append(out, fmt.Sprintf("* A step has %s requests: its p99 rests on about %d of them, its p99.9 on about %d, its maximum on one.", between(few, most), few/100, few/1000))
 	}
 	l := r.Scenario.Load
 	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. Pods share all CPUs but the last, which is the client's.", l.Rate, r.Scenario.Threads))
@@ -153,6 +154,14 @@ func (r *Report) Caveats() []string {
 		out = append(out, fmt.Sprintf("%d of %d windows are void and enter no figure; they are kept in the record file with their reasons.", r.Void, len(r.Records)))
 	}
 	return out
+}
+
+// between shows a range, or the one number it is.
+func between(few, most int64) string {
+	if few == most {
+		return strconv.FormatInt(few, 10)
+	}
+	return fmt.Sprintf("%d to %d", few, most)
 }
 
 // client is the client's worst p99 lag and its worst share of waiting.
