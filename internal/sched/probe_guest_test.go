@@ -250,9 +250,9 @@ func TestProbeSeesStockSchedulerInvert(t *testing.T) {
 		t.Errorf("the only critical group has %d delays up to %v, its tier %d up to %v",
 			own.WakeupDelay.Count(), own.WakeupDelay.Max, delay.Count(), delay.Max)
 	}
-	// Late by the timer's interrupt as well, which a busy host delays; the
+	// Late by the timer as well, and by what keeps it from its sleep; the
 	// other threads of its process wait a little, too.
-	if delay.Sum < lateness/2 || delay.Sum > lateness*3/2 {
+	if delay.Sum < lateness/4 || delay.Sum > lateness*3/2 {
 		t.Errorf("%v of wakeup delays, the task was late by %v", delay.Sum, lateness)
 	}
 	if inversion < delay.Sum/2 {
