@@ -39,10 +39,9 @@ struct search {
 #define DE_BRUIJN 0x022fdd63cc95386dULL
 
 static const u8 de_bruijn_bit[64] = {
-	0,  1,  2,  53, 3,  7,	54, 27, 4,  38, 41, 8,	34, 55, 48, 28,
-	62, 5,	39, 46, 44, 42, 22, 9,	24, 35, 59, 56, 49, 18, 29, 11,
-	63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21, 23, 58, 17, 10,
-	51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
+	0,  1,  2,  53, 3,  7,  54, 27, 4,  38, 41, 8,  34, 55, 48, 28, 62, 5,  39, 46, 44, 42,
+	22, 9,  24, 35, 59, 56, 49, 18, 29, 11, 63, 52, 6,  26, 37, 40, 33, 47, 61, 45, 43, 21,
+	23, 58, 17, 10, 51, 25, 36, 32, 60, 20, 57, 16, 50, 31, 19, 15, 30, 14, 13, 12,
 };
 
 static __always_inline u32 lowest_bit(u64 bits)
@@ -165,8 +164,7 @@ static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cp
 
 	if (tier == TEMPER_CRITICAL)
 		return true;
-	if (has_smt && tier == TEMPER_BACKGROUND &&
-	    !may_share_core(tier, sibling_is_critical(cpu)))
+	if (has_smt && tier == TEMPER_BACKGROUND && !may_share_core(tier, sibling_is_critical(cpu)))
 		return false;
 	if (lend == TEMPER_LEND_PER_CORE || !fence_of_cpu(generation, cpu))
 		return true;
@@ -254,7 +252,8 @@ static __always_inline s32 claim_idle_in_zone(struct task_struct *p, struct sear
 	return claim_idle(p, s, false, false);
 }
 
-static __always_inline void begin_search(struct search *s, const struct task_ctx *tctx, s32 prev_cpu)
+static __always_inline void begin_search(struct search *s, const struct task_ctx *tctx,
+					 s32 prev_cpu)
 {
 	struct temper_plan_head *head = plan_head(tctx->generation);
 

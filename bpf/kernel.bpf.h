@@ -231,10 +231,10 @@ extern void bpf_rcu_read_unlock(void) __ksym;
  * poisons the calls of the version that the kernel lacks, or whose name it
  * cannot resolve because the other is there (internal/sched/compat.go).
  */
-extern void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
-	__ksym __weak;
-extern bool scx_bpf_dsq_insert___v2(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
-	__ksym __weak;
+extern void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice,
+			       u64 enq_flags) __ksym __weak;
+extern bool scx_bpf_dsq_insert___v2(struct task_struct *p, u64 dsq_id, u64 slice,
+				    u64 enq_flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local___v2(u64 dsq_id, u64 enq_flags) __ksym __weak;
 
@@ -257,23 +257,23 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 }
 
 /* A loop that the verifier checks once, however often it runs. */
-#define for_each_num(i, start, end)                                                      \
-	for (struct bpf_iter_num __it __attribute__((cleanup(bpf_iter_num_destroy))),    \
-	     *__p __attribute__((unused)) = (bpf_iter_num_new(&__it, (start), (end)),    \
-					     (void)bpf_iter_num_destroy, (void *)0);     \
-	     ({                                                                          \
-		     int *__n = bpf_iter_num_next(&__it);                                \
-		     (__n && ((i) = *__n, (i) >= (start) && (i) < (end)));               \
+#define for_each_num(i, start, end)                                                   \
+	for (struct bpf_iter_num __it __attribute__((cleanup(bpf_iter_num_destroy))), \
+	     *__p __attribute__((unused)) = (bpf_iter_num_new(&__it, (start), (end)), \
+					     (void)bpf_iter_num_destroy, (void *)0);  \
+	     ({                                                                       \
+		     int *__n = bpf_iter_num_next(&__it);                             \
+		     (__n && ((i) = *__n, (i) >= (start) && (i) < (end)));            \
 	     });)
 
 #define SCHED_OP(name, args...) SEC("struct_ops/" #name) BPF_PROG(temper_##name, ##args)
 #define SCHED_OP_SLEEPABLE(name, args...) SEC("struct_ops.s/" #name) BPF_PROG(temper_##name, ##args)
 
-#define temper_error(fmt, arg)                                                           \
-	({                                                                               \
-		static char ____fmt[] = fmt;                                             \
-		unsigned long long ____data[] = { (unsigned long long)(arg) };           \
-		scx_bpf_error_bstr(____fmt, ____data, sizeof(____data));                 \
+#define temper_error(fmt, arg)                                                 \
+	({                                                                     \
+		static char ____fmt[] = fmt;                                   \
+		unsigned long long ____data[] = { (unsigned long long)(arg) }; \
+		scx_bpf_error_bstr(____fmt, ____data, sizeof(____data));       \
 	})
 
 #endif

@@ -14,15 +14,15 @@ struct policy_call {
 	u64 out;
 };
 
-#define DECISION(name, expression)                                                       \
-	SEC("syscall")                                                                   \
-	int decide_##name(struct policy_call *call)                                      \
-	{                                                                                \
-		u64 a = call->in[0], b = call->in[1], c = call->in[2], d = call->in[3];  \
-                                                                                         \
-		(void)a, (void)b, (void)c, (void)d;                                      \
-		call->out = (expression);                                                \
-		return 0;                                                                \
+#define DECISION(name, expression)                                                      \
+	SEC("syscall")                                                                  \
+	int decide_##name(struct policy_call *call)                                     \
+	{                                                                               \
+		u64 a = call->in[0], b = call->in[1], c = call->in[2], d = call->in[3]; \
+                                                                                        \
+		(void)a, (void)b, (void)c, (void)d;                                     \
+		call->out = (expression);                                               \
+		return 0;                                                               \
 	}
 
 DECISION(may_preempt, may_preempt(a, b))

@@ -138,7 +138,8 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* A queue's first task that may run on cpu is due; is prev due before it? */
-static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *tctx, u64 dsq, s32 cpu)
+static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *tctx, u64 dsq,
+				    s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
 	struct bpf_iter_scx_dsq it;
@@ -232,7 +233,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		tctx = lookup_task(prev);
 	if (tctx)
 		prev_tier = tctx->tier;
-	if (cctx->rescues && serve_rescued(cpu, cctx, prev_tier == TEMPER_CRITICAL || queued_in(TEMPER_CRITICAL)))
+	if (cctx->rescues &&
+	    serve_rescued(cpu, cctx, prev_tier == TEMPER_CRITICAL || queued_in(TEMPER_CRITICAL)))
 		return;
 
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
@@ -256,8 +258,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		if (consume_tier(tier, llc))
 			return;
 	}
-	if (prev && tctx && prev_tier < TEMPER_TIERS &&
-	    may_serve(generation, lend, prev_tier, cpu))
+	if (prev && tctx && prev_tier < TEMPER_TIERS && may_serve(generation, lend, prev_tier, cpu))
 		keep_running(prev, tctx, cctx, cpu);
 }
 

@@ -204,8 +204,7 @@ static __always_inline void settle_charge(struct task_ctx *tctx, u64 used)
 
 	if (!group || tier >= TEMPER_TIERS)
 		return;
-	cost = (s64)vtime_cost(used, group->weight) -
-	       (s64)vtime_cost(tctx->charged, group->weight);
+	cost = (s64)vtime_cost(used, group->weight) - (s64)vtime_cost(tctx->charged, group->weight);
 	tag = __sync_fetch_and_add(&group->vtime, cost);
 	/*
 	 * Served without a tag, on an idle CPU: the service's start moves the
