@@ -177,7 +177,7 @@ func (r *Report) Headline() []string {
 	for _, a := range r.Arms {
 		first, last, ok := a.ends()
 		if !ok && len(a.Rows) < 2 {
-			out = append(out, fmt.Sprintf("%s has a single step: nothing to compare it with.", a.Name))
+			out = append(out, a.Name+" has a single step: nothing to compare it with.")
 			continue
 		}
 		if !ok {
