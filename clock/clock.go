@@ -15,7 +15,7 @@
 // the other through memory or an interrupt may seem to arrive that much early or
 // late. The one with the lower number is ahead, so the error has a direction
 // that depends on the pair. A halted vCPU is woken at exactly the waker's time.
-// Timers are exact.
+// Timers are exact. README.md shows what other quanta do.
 //
 // One instruction takes one nanosecond. There are no caches, no SMT or NUMA
 // costs, no sleep states and no frequency changes. PAUSE costs 100 ns.

@@ -5,6 +5,7 @@
 //
 //	loops 2 24088 24091         two busy CPUs and the loops of each
 //	wakes 3 54230 56378         three busy CPUs, p50 and p99 delay on CPU 0 in ns
+//	pipes 2 21350               two CPUs hand a byte to and fro, and how often
 package main
 
 import (
@@ -39,12 +40,11 @@ const (
 
 func main() {
 	log.SetFlags(0)
-	cpu := flag.Int("cpu", -1, "measure on this CPU")
 	start := flag.Int64("start", 0, "when to begin, in nanoseconds of the monotonic clock")
-	what := flag.String("what", "", "loops or wakes")
+	what := flag.String("what", "", "measure loops, wakes, ping or pong; empty: run all steps")
 	flag.Parse()
-	if *cpu >= 0 {
-		fmt.Println(measure(*what, *cpu, *start))
+	if *what != "" {
+		fmt.Println(measure(*what, *start))
 		return
 	}
 	time.Sleep(settle)
@@ -55,6 +55,7 @@ func main() {
 		onZero := []counter{{"wakes", 0}}
 		fmt.Println("wakes", busy, step(append(onZero, loopsOn(1, busy)...))[0])
 	}
+	fmt.Println("pipes", 2, step([]counter{{"ping", 0}, {"pong", 1}})[0])
 }
 
 // counter is one process of a step.
@@ -70,20 +71,26 @@ func loopsOn(first, n int) (c []counter) {
 	return c
 }
 
-// step runs the counters at the same time and returns what each printed.
+// step runs the counters at the same time and returns what each printed. A process
+// inherits its CPU: bound later, its runtime's other threads would roam.
 func step(counters []counter) []string {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	there, back := pipe(), pipe()
 	start := monotonic() + gather.Nanoseconds()
 	var running []*exec.Cmd
 	for _, c := range counters {
-		cmd := exec.Command(os.Args[0], "-what", c.what, "-cpu", strconv.Itoa(c.cpu),
-			"-start", strconv.FormatInt(start, 10))
+		bind(c.cpu)
+		cmd := exec.Command(os.Args[0], "-what", c.what, "-start", strconv.FormatInt(start, 10))
 		cmd.Stdout, cmd.Stderr = new(strings.Builder), os.Stderr
+		cmd.ExtraFiles = []*os.File{there.r, there.w, back.r, back.w}
 		cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
 		if err := cmd.Start(); err != nil {
 			log.Fatalf("start %s on CPU %d: %v", c.what, c.cpu, err)
 		}
 		running = append(running, cmd)
 	}
+	bind(0, 1, 2, 3)
 	var results []string
 	for i, cmd := range running {
 		if err := cmd.Wait(); err != nil {
@@ -94,19 +101,39 @@ func step(counters []counter) []string {
 	return results
 }
 
-func measure(what string, cpu int, start int64) string {
-	runtime.LockOSThread()
-	debug.SetGCPercent(-1)
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		log.Fatalf("bind to CPU %d: %v", cpu, err)
+type pipeEnds struct{ r, w *os.File }
+
+func pipe() pipeEnds {
+	r, w, err := os.Pipe()
+	if err != nil {
+		log.Fatalf("make pipe: %v", err)
 	}
-	if what == "wakes" {
+	return pipeEnds{r, w}
+}
+
+func bind(cpus ...int) {
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		log.Fatalf("bind to CPUs %v: %v", cpus, err)
+	}
+}
+
+func measure(what string, start int64) string {
+	debug.SetGCPercent(-1)
+	switch what {
+	case "wakes":
 		delays := wakes(start)
 		return fmt.Sprint(delays[nrWakes/2], " ", delays[nrWakes*99/100])
+	case "ping":
+		return strconv.Itoa(handOver(start, thereW, backR))
+	case "pong":
+		return strconv.Itoa(handOver(start, backW, thereR))
+	default:
+		return strconv.Itoa(loops(start))
 	}
-	return strconv.Itoa(loops(start))
 }
 
 // loops returns the number of rounds of a thousand additions in the window, which
@@ -137,6 +164,32 @@ func wakes(start int64) []int64 {
 	}
 	slices.Sort(delays)
 	return delays
+}
+
+// The pipes' ends as every process of a step inherits them.
+const (
+	thereR = 3 + iota
+	thereW
+	backR
+	backW
+)
+
+// handOver writes a byte and waits for one until the window is over. Both sides
+// start with writing, so there are two bytes under way and either side may find
+// one waiting or have to sleep.
+func handOver(start int64, to, from int) int {
+	rounds, b := 0, []byte{0}
+	for end := start + window.Nanoseconds(); monotonic() < end; rounds++ {
+		if _, err := unix.Write(to, b); err != nil {
+			log.Fatalf("write to pipe: %v", err)
+		}
+		if _, err := unix.Read(from, b); err != nil {
+			log.Fatalf("read from pipe: %v", err)
+		}
+	}
+	// The other side may wait for one more.
+	_, _ = unix.Write(to, b)
+	return rounds
 }
 
 func monotonic() int64 {
