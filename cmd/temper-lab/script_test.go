@@ -61,7 +61,7 @@ func TestReportOfRealRecords(t *testing.T) {
 	if got := execute(t.Context(), []string{"report", dir}, nil, &out, &stderr); got != exitVoid {
 		t.Fatalf("exit code %d, want %d: %s", got, exitVoid, stderr.String())
 	}
-	for _, want := range []string{"eevdf ", "void", "p99 without background", "page: " + filepath.Join(dir, reportFile)} {
+	for _, want := range []string{"eevdf ", "void", "p99 without background: ", "page: " + filepath.Join(dir, reportFile)} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}

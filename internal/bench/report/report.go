@@ -172,7 +172,7 @@ func (a Arm) worst() (worst Row, ok bool) {
 
 // Headline says in a few sentences what the records show, whatever that is.
 func (r *Report) Headline() []string {
-	var growth, figures, background, out []string
+	var without, with, growth, background, out []string
 	top := 0
 	for _, a := range r.Arms {
 		first, last, ok := a.ends()
@@ -185,8 +185,9 @@ func (r *Report) Headline() []string {
 			continue
 		}
 		worst, _ := a.worst()
-		growth = append(growth, fmt.Sprintf("%s under %s", fold(times(worst.P(.99), first.P(.99))), a.Name))
-		figures = append(figures, fmt.Sprintf("%s %s → %s (at %d)", a.Name, micros(first.P(.99)), micros(worst.P(.99)), worst.Density))
+		without = append(without, micros(first.P(.99)))
+		with = append(with, fmt.Sprintf("%s under %s", micros(worst.P(.99)), a.Name))
+		growth = append(growth, fmt.Sprintf("%s under %s (at %d)", fold(times(worst.P(.99), first.P(.99))), a.Name, worst.Density))
 		background = append(background, fmt.Sprintf("%.2f under %s", last.Background, a.Name))
 		top = last.Density
 	}
@@ -196,9 +197,8 @@ func (r *Report) Headline() []string {
 	// The first figure carries the unit for all.
 	background[0] = strings.Replace(background[0], " ", " CPUs ", 1)
 	return slices.Concat([]string{
-		fmt.Sprintf("With up to %d spinners beside it, memcached's p99 grew at worst %s.", top, list(growth)),
-		fmt.Sprintf("p99 without background → at its worst step: %s. At %d spinners background got %s.",
-			strings.Join(figures, ", "), top, list(background)),
+		fmt.Sprintf("With up to %d spinners beside it, memcached's worst p99 was %s; without any it was %s.", top, list(with), list(without)),
+		fmt.Sprintf("Growth over its own p99 without background: %s. At %d spinners background got %s.", list(growth), top, list(background)),
 	}, r.versus(top), out)
 }
 
