@@ -30,7 +30,7 @@ var (
 
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
-	const fences = "TestLending|TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
+	const fences = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 	return []machine{
 		{name: "here"},
 		{name: "here-engine", packages: slices.Concat(engine, server), lacks: true},
