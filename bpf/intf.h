@@ -142,7 +142,7 @@ struct temper_tier_delay {
 struct temper_group_delay {
 	struct temper_hist wakeup_delay;
 	__u64 worst_requeue_ns;
-	__u64 cpu_ns; /* interrupts included, as in the cgroup's own cpu.stat */
+	__u64 cpu_ns; /* interrupts included; the kernel's cpu.stat may leave them out */
 	__u64 cgroup;
 	__u64 tier;
 };

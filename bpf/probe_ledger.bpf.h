@@ -9,6 +9,9 @@
  * Interrupts are device interrupts and softirqs. The local timer and interrupts
  * between CPUs count as what they interrupted: two more programs for each would
  * cost more than they measure.
+ *
+ * An offline CPU's time belongs to "other": the stop class took it down, and
+ * tracepoints are silent from then on.
  */
 #ifndef TEMPER_PROBE_LEDGER_BPF_H
 #define TEMPER_PROBE_LEDGER_BPF_H
