@@ -492,3 +492,20 @@ func TestProbeCost(t *testing.T) {
 		t.Errorf("the probe adds %v to a wakeup and a switch, want at most %v", with-without, probeCost)
 	}
 }
+
+func TestProbeVerifierBudget(t *testing.T) {
+	requireGuest(t)
+	budget := readBudget(t)
+	for name, prog := range startProbe(t, ProbeConfig{}).coll.Programs {
+		info, err := prog.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		walked, _ := info.VerifiedInstructions()
+		t.Logf("%s %d", name, walked)
+		if limit, ok := budget[name]; !ok || float64(walked) > float64(limit)*budgetGrowth {
+			t.Errorf("the verifier walked %d instructions of %s, the budget is %d (in testdata/budget.txt: %v)",
+				walked, name, limit, ok)
+		}
+	}
+}
