@@ -18,7 +18,7 @@ const shareSlack = 0.15
 // One critical thread keeps one CPU of a two-CPU fence busy; background wants
 // everything. What it gets is what the lending policy says.
 func TestLending(t *testing.T) {
-	requireGuest(t)
+	requireVirtualTime(t)
 	cpus := readTopology(t)
 	if len(cpus) != 4 || cpus[0].Core == cpus[1].Core {
 		t.Skip("needs 4 cores")
@@ -59,7 +59,7 @@ func TestLending(t *testing.T) {
 
 // An idle pod lends its whole fence, whatever the policy.
 func TestIdleFenceIsLent(t *testing.T) {
-	requireGuest(t)
+	requireVirtualTime(t)
 	s := attach(t, Config{})
 	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
 	nr := float64(len(readTopology(t)))
@@ -85,7 +85,7 @@ func TestIdleFenceIsLent(t *testing.T) {
 
 // No background thread runs beside a busy critical one on a core; others may.
 func TestSiblingOfCriticalStaysFree(t *testing.T) {
-	requireGuest(t)
+	requireVirtualTime(t)
 	cpus := readTopology(t)
 	if !hasSMT(cpus) {
 		t.Skip("needs SMT: topology 1s2c2t")

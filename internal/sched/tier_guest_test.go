@@ -114,7 +114,7 @@ func expectWinner(t *testing.T, winner, loser string) {
 }
 
 func TestWeights(t *testing.T) {
-	requireGuest(t)
+	requireVirtualTime(t)
 	s := attach(t, Config{})
 	one, many := testCgroup(t, "one"), testCgroup(t, "many")
 	apply(t, s,

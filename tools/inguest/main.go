@@ -6,8 +6,8 @@
 //	go test -exec "inguest -kernel 7.2 -topology 1s4c1t" ./internal/sched/
 //
 // The test binary runs in a directory that holds a copy of its package's
-// testdata, with the caller's TEMPER_* and REQUIRE_ALL variables, and its exit
-// status becomes inguest's. What it leaves in $OUT comes back to -out.
+// testdata, with the caller's TEMPER_* and REQUIRE_ALL variables, and with
+// TEMPER_VIRTUAL_TIME=1 where time is virtual; its exit status becomes inguest's. What it leaves in $OUT comes back to -out.
 package main
 
 import (
@@ -163,6 +163,9 @@ func (o options) command() (*guest.Cmd, error) {
 	cmd := guest.Command(m, path, testArgs(o.args[1:])...)
 	cmd.Dir, cmd.Out = dir, o.out
 	cmd.Env = passed(os.Environ())
+	if m.Mode == guest.Deterministic {
+		cmd.Env = append(cmd.Env, "TEMPER_VIRTUAL_TIME=1")
+	}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.Log = plainLog()
 	if o.console {

@@ -60,7 +60,7 @@ func TestCommandOfTestBinary(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("TEMPER_EXPECT", "NoSchedExt")
 	t.Setenv("REQUIRE_ALL", "1")
-	o, err := parse([]string{bin, "-test.testlogfile=/tmp/x", "-test.run=A", "-test.gocoverdir=/y"})
+	o, err := parse([]string{"-mode", "deterministic", bin, "-test.testlogfile=/tmp/x", "-test.run=A", "-test.gocoverdir=/y"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestCommandOfTestBinary(t *testing.T) {
 	if c.Machine.Files["/test/sched.test"] != bin || c.Machine.Files["/test/testdata"] != "testdata" {
 		t.Errorf("takes along %v", c.Machine.Files)
 	}
-	for _, want := range []string{"TEMPER_EXPECT=NoSchedExt", "REQUIRE_ALL=1"} {
+	for _, want := range []string{"TEMPER_EXPECT=NoSchedExt", "REQUIRE_ALL=1", "TEMPER_VIRTUAL_TIME=1"} {
 		if !slices.Contains(c.Env, want) {
 			t.Errorf("environment %q lacks %s", c.Env, want)
 		}

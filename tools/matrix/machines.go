@@ -18,8 +18,9 @@ type machine struct {
 	short    bool     // leave out the long ones
 	lacks    bool     // tests may skip what they need of a guest
 
-	kernel, topology, mode string
-	expect                 string // the reason for which the kernel must be refused
+	kernel, topology string
+	virtual          bool   // in virtual time: exact, and no matter what else runs
+	expect           string // the reason for which the kernel must be refused
 }
 
 // Packages whose tests need a kernel with sched_ext, or a server in a guest.
@@ -30,16 +31,22 @@ var (
 
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
-	const fences = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
+	const (
+		shares  = "TestLending|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
+		delays  = "TestBoundCriticalWakesAsFast|TestProbeCost"
+		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
+		refused = "TestRefusedKernel"
+	)
 	return []machine{
 		{name: "here"},
 		{name: "here-engine", packages: slices.Concat(engine, server), lacks: true},
 		{name: "7.2", packages: slices.Concat(engine, server), kernel: "7.2", topology: "1s4c1t"},
-		{name: "7.2-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t"},
-		{name: "7.2-virtual", packages: engine[:1], only: "TestBoundCriticalWakesAsFast", kernel: "7.2", topology: "1s4c1t", mode: "deterministic"},
+		{name: "7.2-virtual", packages: engine[:1], only: shares + "|" + delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
+		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
+		{name: "6.18-virtual", packages: engine[:1], only: shares, kernel: "6.18", topology: "1s4c1t", virtual: true},
 		{name: "6.18", packages: engine, short: true, kernel: "6.18", topology: "1s4c1t"},
-		{name: "6.12", packages: engine[1:], only: "TestRefusedKernel", expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
-		{name: "7.2-badbtf", packages: engine[1:], only: "TestRefusedKernel", expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},
+		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
+		{name: "7.2-badbtf", packages: engine[1:], only: refused, expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},
 	}
 }
 
@@ -51,7 +58,7 @@ func (m machine) goTest(inguest string) []string {
 		args = append(args, "-race", "-timeout", "20m")
 	} else {
 		exec := fmt.Sprintf("%s -kernel %s -topology %s -mode %s -packages memcached,stress-ng -timeout 29m",
-			inguest, m.kernel, m.topology, m.guestMode())
+			inguest, m.kernel, m.topology, m.mode())
 		args = append(args, "-count=1", "-p", "1", "-timeout", "30m", "-exec", exec)
 	}
 	if m.only != "" {
@@ -63,11 +70,11 @@ func (m machine) goTest(inguest string) []string {
 	return append(args, m.packages...)
 }
 
-func (m machine) guestMode() string {
-	if m.mode == "" {
-		return "functional"
+func (m machine) mode() string {
+	if m.virtual {
+		return "deterministic"
 	}
-	return m.mode
+	return "functional"
 }
 
 func (m machine) env() []string {
@@ -80,9 +87,6 @@ func (m machine) env() []string {
 	}
 	if m.expect != "" {
 		env = append(env, "TEMPER_EXPECT="+m.expect)
-	}
-	if m.mode == "deterministic" {
-		env = append(env, "TEMPER_VIRTUAL_TIME=1")
 	}
 	return env
 }

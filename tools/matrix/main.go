@@ -20,7 +20,9 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -36,7 +38,7 @@ func main() {
 	}
 	if *list {
 		for _, m := range machines() {
-			fmt.Printf("%-14s %s\n", m.name, strings.Join(m.goTest("inguest"), " "))
+			fmt.Printf("%-16s %s\n", m.name, strings.Join(m.goTest("inguest"), " "))
 		}
 		return
 	}
@@ -58,37 +60,90 @@ func runAll(ctx context.Context, match *regexp.Regexp, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var failed []string
-	complete := true
 	total := newTally()
 	begin := time.Now()
+	var chosen []machine
 	for _, m := range machines() {
-		if !match.MatchString(m.name) {
-			complete = false
-			continue
-		}
 		if len(m.packages) == 0 {
 			m.packages = host
 		}
-		fmt.Fprintf(out, "=== %s\n", m.name)
-		started := time.Now()
-		if err := m.run(ctx, inguest, total, out); err != nil {
-			failed = append(failed, m.name)
-			fmt.Fprintf(out, "--- %s: %v\n", m.name, err)
+		if match.MatchString(m.name) {
+			chosen = append(chosen, m)
 		}
-		fmt.Fprintf(out, "=== %s: %v\n\n", m.name, time.Since(started).Round(time.Second))
+	}
+	var failed []string
+	for _, group := range together(chosen) {
+		failed = append(failed, runGroup(ctx, group, inguest, total, out)...)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	fmt.Fprintf(out, "%d tests ran on %d machines in %v\n", total.count(), total.machines, time.Since(begin).Round(time.Second))
+	fmt.Fprintf(out, "%d tests ran on %d machines in %v\n", total.count(), len(chosen), time.Since(begin).Round(time.Second))
 	if len(failed) > 0 {
 		return fmt.Errorf("failed on %s", strings.Join(failed, ", "))
 	}
-	if nowhere := total.ranNowhere(); complete && len(nowhere) > 0 {
+	if nowhere := total.ranNowhere(); len(chosen) == len(machines()) && len(nowhere) > 0 {
 		return fmt.Errorf("skipped on every machine: %s", strings.Join(nowhere, ", "))
 	}
 	return nil
+}
+
+// together groups the machines that run at the same time: neighbours in virtual
+// time, each of which takes one CPU and does not notice the others.
+func together(list []machine) (groups [][]machine) {
+	for i, m := range list {
+		if i > 0 && m.virtual && list[i-1].virtual {
+			groups[len(groups)-1] = append(groups[len(groups)-1], m)
+		} else {
+			groups = append(groups, []machine{m})
+		}
+	}
+	return groups
+}
+
+// runGroup returns the names of the machines that failed. Of several at once
+// each is shown when it ends.
+func runGroup(ctx context.Context, group []machine, inguest string, total *tally, out io.Writer) (failed []string) {
+	if len(group) == 1 {
+		ok := group[0].show(ctx, inguest, total, out)
+		if !ok {
+			failed = append(failed, group[0].name)
+		}
+		return failed
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	free := make(chan struct{}, runtime.NumCPU())
+	for _, m := range group {
+		wg.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			own := newTally()
+			var shown strings.Builder
+			ok := m.show(ctx, inguest, own, &shown)
+			mu.Lock()
+			defer mu.Unlock()
+			total.add(own)
+			fmt.Fprint(out, shown.String())
+			if !ok {
+				failed = append(failed, m.name)
+			}
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+// show runs the machine's tests with its name and time around what they say.
+func (m machine) show(ctx context.Context, inguest string, total *tally, out io.Writer) bool {
+	fmt.Fprintf(out, "=== %s\n", m.name)
+	started := time.Now()
+	err := m.run(ctx, inguest, total, out)
+	if err != nil {
+		fmt.Fprintf(out, "--- %s: %v\n", m.name, err)
+	}
+	fmt.Fprintf(out, "=== %s: %v\n\n", m.name, time.Since(started).Round(time.Second))
+	return err == nil
 }
 
 // buildInguest builds what takes test binaries into guests.
@@ -121,7 +176,6 @@ func (m machine) run(ctx context.Context, inguest string, total *tally, out io.W
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start go test: %w", err)
 	}
-	total.machines++
 	before := total.ended
 	readErr := total.read(events, out, m.kernel != "")
 	if err := cmd.Wait(); err != nil {

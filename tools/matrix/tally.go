@@ -23,11 +23,10 @@ type event struct {
 
 // tally counts over all machines which tests ran.
 type tally struct {
-	machines int
-	ended    int             // tests that passed, failed or were skipped
-	ran      map[string]bool // package.Test: passed or failed somewhere
-	skipped  map[string]bool
-	output   map[string]*strings.Builder // of what has not ended yet
+	ended   int             // tests that passed, failed or were skipped
+	ran     map[string]bool // package.Test: passed or failed somewhere
+	skipped map[string]bool
+	output  map[string]*strings.Builder // of what has not ended yet
 }
 
 func newTally() *tally {
@@ -91,6 +90,17 @@ func (t *tally) end(e event, name string, out io.Writer, tests bool) {
 
 func indent(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
+}
+
+// add takes over what another machine's tally counted.
+func (t *tally) add(other *tally) {
+	t.ended += other.ended
+	for name, ran := range other.ran {
+		t.ran[name] = t.ran[name] || ran
+	}
+	for name, skipped := range other.skipped {
+		t.skipped[name] = t.skipped[name] || skipped
+	}
 }
 
 // count is how many tests ran somewhere.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -25,11 +26,15 @@ const guest = `{"Action":"output","Package":"p","Test":"TestA","Output":"fine\n"
 
 func TestSkippedEverywhereIsNamed(t *testing.T) {
 	total := newTally()
-	var out strings.Builder
 	for _, events := range []string{here, guest} {
-		if err := total.read(strings.NewReader(events), &out, true); err != nil {
+		own := newTally()
+		if err := own.read(strings.NewReader(events), io.Discard, true); err != nil {
 			t.Fatal(err)
 		}
+		total.add(own)
+	}
+	if total.count() != 2 {
+		t.Errorf("%d tests ran, want TestA and TestC", total.count())
 	}
 	if got := total.ranNowhere(); !slices.Equal(got, []string{"p.TestB"}) {
 		t.Errorf("ran nowhere: %q, want p.TestB", got)
@@ -62,5 +67,16 @@ func TestMachinesAreTold(t *testing.T) {
 		if m.lacks == slices.Contains(m.env(), "REQUIRE_ALL=1") {
 			t.Errorf("%s: %q", m.name, m.env())
 		}
+	}
+}
+
+func TestOnlyVirtualMachinesRunTogether(t *testing.T) {
+	groups := together([]machine{{name: "a"}, {name: "b"}, {name: "c", virtual: true}, {name: "d", virtual: true}, {name: "e"}})
+	var sizes []int
+	for _, g := range groups {
+		sizes = append(sizes, len(g))
+	}
+	if !slices.Equal(sizes, []int{1, 1, 2, 1}) {
+		t.Errorf("groups of %v, want 1 1 2 1", sizes)
 	}
 }
