@@ -22,13 +22,13 @@
  *  - RESCUE_AFTER_NS, for any task: it is bound to a CPU that others saturate,
  *    or its tier is crowded. With n such tasks to a CPU it runs within
  *    RESCUE_AFTER_NS + RESCUE_PERIOD_NS + n * (RESCUE_GAP_NS + a tick): inside
- *    WAIT_BOUND_NS up to n = 28.
+ *    WAIT_BOUND_NS up to n = 15.
  */
 #define WAIT_BOUND_NS (1000ULL * 1000 * 1000)
 #define TIER_STARVES_NS (50ULL * 1000 * 1000)
 #define RESCUE_AFTER_NS (300ULL * 1000 * 1000)
 #define RESCUE_PERIOD_NS (20ULL * 1000 * 1000)
-#define RESCUE_GAP_NS (20ULL * 1000 * 1000)
+#define RESCUE_GAP_NS (40ULL * 1000 * 1000)
 /* A rescued task that was preempted before it ran this long is still owed. */
 #define RESCUE_SLICE_NS (1ULL * 1000 * 1000)
 
@@ -90,26 +90,33 @@ static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 	return ns * DEFAULT_WEIGHT / (weight ?: 1);
 }
 
+/* Time since an instant that another CPU's clock may put a moment ahead of now. */
+static __always_inline s64 elapsed(u64 since, u64 now)
+{
+	return now - since;
+}
+
 /* A queued task waited too long: serve it whatever its tier. */
 static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 now)
 {
-	u64 waited = now - queued_at;
+	s64 waited = elapsed(queued_at, now);
 
-	if (waited >= RESCUE_AFTER_NS)
+	if (waited >= (s64)RESCUE_AFTER_NS)
 		return true;
-	return waited >= TIER_STARVES_NS && now - tier_served_at >= TIER_STARVES_NS;
+	return waited >= (s64)TIER_STARVES_NS &&
+	       elapsed(tier_served_at, now) >= (s64)TIER_STARVES_NS;
 }
 
 /* While a higher tier waits, a CPU serves one rescued task per gap. */
 static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits)
 {
-	return !higher_waits || now - last_rescue_at >= RESCUE_GAP_NS;
+	return !higher_waits || elapsed(last_rescue_at, now) >= (s64)RESCUE_GAP_NS;
 }
 
 /* No agent has reported for too long: its plan may describe pods long gone. */
 static __always_inline bool is_stale(u64 heartbeat_at, u64 now, u64 dead_man_ns)
 {
-	return dead_man_ns && (s64)(now - heartbeat_at) > (s64)dead_man_ns;
+	return dead_man_ns && elapsed(heartbeat_at, now) > (s64)dead_man_ns;
 }
 
 #endif

@@ -25,6 +25,31 @@ static __always_inline bool higher_waits(u32 tier)
 	return false;
 }
 
+static __always_inline void uncount_queued(struct task_ctx *tctx)
+{
+	u32 tier = tctx->queued_tier;
+
+	if (!tctx->queued_at)
+		return;
+	tctx->queued_at = 0;
+	one_copy(tier);
+	if (tier < TEMPER_TIERS)
+		__sync_fetch_and_sub(&nr_queued[tier], 1);
+}
+
+/* p runs: its tier was served. */
+static __always_inline void left_queue(struct task_ctx *tctx, u64 now)
+{
+	u32 tier = tctx->queued_tier;
+
+	if (!tctx->queued_at)
+		return;
+	one_copy(tier);
+	if (tier < TEMPER_TIERS)
+		served_at[tier] = now;
+	uncount_queued(tctx);
+}
+
 /* Queue p by its group's clock. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
@@ -34,26 +59,15 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 
 	if (tier >= TEMPER_TIERS)
 		return;
+	/* It may have been taken out of another tier's queue without running. */
+	if (tctx->queued_at && tctx->queued_tier != tier)
+		uncount_queued(tctx);
 	if (!tctx->queued_at) {
 		tctx->queued_at = scx_bpf_now();
 		tctx->queued_tier = tier;
 		__sync_fetch_and_add(&nr_queued[tier], 1);
 	}
 	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
-}
-
-static __always_inline void left_queue(struct task_ctx *tctx, u64 now)
-{
-	u32 tier = tctx->queued_tier;
-
-	if (!tctx->queued_at)
-		return;
-	tctx->queued_at = 0;
-	one_copy(tier);
-	if (tier >= TEMPER_TIERS)
-		return;
-	served_at[tier] = now;
-	__sync_fetch_and_sub(&nr_queued[tier], 1);
 }
 
 /* The next task of a tier, own LLC first. */

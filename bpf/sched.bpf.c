@@ -168,6 +168,16 @@ static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *t
 	return first;
 }
 
+/*
+ * As what p counts while it runs. Kernel threads of this CPU stand outside the
+ * ranking. A rescued task does so until it had its slice: whoever saturates the
+ * node queues at once, and would take the CPU back after microseconds.
+ */
+static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	return is_bound_to_cpu(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
+}
+
 /* prev goes on for another slice, paid for like the first. */
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
@@ -178,8 +188,13 @@ static __always_inline void keep_running(struct task_struct *prev, struct task_c
 		__sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
 	tctx->charged += SLICE_NS;
 	prev->scx.slice = SLICE_NS;
-	/* Somebody may have claimed this CPU and then found a better one. */
-	if (cctx->tier > TEMPER_CRITICAL && cctx->tier < TEMPER_TIERS)
+	/*
+	 * Somebody may have claimed this CPU and then found a better one; and a
+	 * rescued task has had its slice.
+	 */
+	tctx->owed = 0;
+	cctx->tier = rank_on_cpu(prev, tctx);
+	if (cctx->tier > TEMPER_CRITICAL)
 		set_preemptible(cctx->tier, cpu);
 }
 
@@ -326,8 +341,7 @@ void SCHED_OP(running, struct task_struct *p)
 	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;
 
-	/* Kernel threads of this CPU stand outside the ranking: nobody preempts them. */
-	cctx->tier = is_bound_to_cpu(p) ? TEMPER_NO_TIER : tctx->tier;
+	cctx->tier = rank_on_cpu(p, tctx);
 	if (cctx->tier == TEMPER_CRITICAL) {
 		clear_core(cpu);
 		head = plan_head(tctx->generation);
@@ -383,7 +397,7 @@ void SCHED_OP(disable, struct task_struct *p)
 	struct task_ctx *tctx = try_lookup_task(p);
 
 	if (tctx)
-		left_queue(tctx, scx_bpf_now());
+		uncount_queued(tctx);
 }
 
 /* A child starts in its parent's tier by itself (resolve_group): only the share is new. */

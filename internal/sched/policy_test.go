@@ -84,9 +84,11 @@ func TestDecisions(t *testing.T) {
 		{"anybody's wait ends", objects.DecideIsStarving, in(now-300*ms, now-1, now), 1},
 		{"a tier that nobody served", objects.DecideIsStarving, in(now-50*ms, now-60*ms, now), 1},
 		{"a newcomer of a tier that nobody served", objects.DecideIsStarving, in(now-49*ms, now-60*ms, now), 0},
+		{"one that queued after the clock was read", objects.DecideIsStarving, in(now+ms, now-1, now), 0},
+		{"a tier served after the clock was read", objects.DecideIsStarving, in(now-60*ms, now+ms, now), 0},
 		{"a rescue at once where nothing higher waits", objects.DecideMayRescue, in(now-1, now, bit(false)), 1},
-		{"the next rescue not yet", objects.DecideMayRescue, in(now-19*ms, now, bit(true)), 0},
-		{"the next rescue now", objects.DecideMayRescue, in(now-20*ms, now, bit(true)), 1},
+		{"the next rescue not yet", objects.DecideMayRescue, in(now-39*ms, now, bit(true)), 0},
+		{"the next rescue now", objects.DecideMayRescue, in(now-40*ms, now, bit(true)), 1},
 
 		{"a heartbeat in time", objects.DecideIsStale, in(now-30*ms, now, 30*ms), 0},
 		{"a heartbeat too old", objects.DecideIsStale, in(now-31*ms, now, 30*ms), 1},

@@ -51,10 +51,21 @@ func envInt(name string, missing int) int {
 	return missing
 }
 
-// bind restricts the calling thread to the CPU named by the environment, if any.
-func bind() {
+// everyCPU binds thread i of a process to CPU i; anyCPU binds none.
+const (
+	anyCPU   = -1
+	everyCPU = -2
+)
+
+// bind restricts the calling thread, the i-th of its process, to the CPU that
+// the environment names.
+func bind(i int) {
 	runtime.LockOSThread()
-	if cpu := envInt(cpuEnv, -1); cpu >= 0 {
+	cpu := envInt(cpuEnv, anyCPU)
+	if cpu == everyCPU {
+		cpu = i
+	}
+	if cpu >= 0 {
 		var set unix.CPUSet
 		set.Set(cpu)
 		_ = unix.SchedSetaffinity(0, &set)
@@ -65,13 +76,13 @@ func bind() {
 // asynchronous preemption (start sets it): the runtime adds no work of its own.
 func spin(n int) {
 	runtime.GOMAXPROCS(n)
-	for range n - 1 {
+	for i := range n - 1 {
 		go func() {
-			bind()
+			bind(i + 1)
 			burn()
 		}()
 	}
-	bind()
+	bind(0)
 	burn()
 }
 
@@ -84,7 +95,7 @@ func burn() {
 // wake sleeps to n instants, a millisecond and a bit apart so that they wander
 // over the tick, and prints how late it ran each time, in ns.
 func wake(n int) {
-	bind()
+	bind(0)
 	const period = 1_037_000
 	late := make([]int64, 0, n)
 	var now unix.Timespec
@@ -162,7 +173,8 @@ func kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// spinners starts a process of n spinning threads in a cgroup. cpu < 0: unbound.
+// spinners starts a process of n spinning threads in a cgroup, bound to a CPU,
+// to anyCPU or to everyCPU.
 func spinners(t *testing.T, cgroup string, n, cpu int) *exec.Cmd {
 	t.Helper()
 	return start(t, cgroup, "spin", fmt.Sprintf("%s=%d", threadsEnv, n), fmt.Sprintf("%s=%d", cpuEnv, cpu))
