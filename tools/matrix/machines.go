@@ -15,7 +15,7 @@ type machine struct {
 	name     string
 	packages []string // none: all but those below
 	only     string   // tests to run, as for go test -run
-	short    bool     // leave out the long ones
+	without  string   // tests to leave out, as for go test -skip
 	lacks    bool     // tests may skip what they need of a guest
 
 	kernel, topology string
@@ -40,11 +40,12 @@ func machines() []machine {
 	return []machine{
 		{name: "here"},
 		{name: "here-engine", packages: slices.Concat(engine, server), lacks: true},
-		{name: "7.2", packages: slices.Concat(engine, server), kernel: "7.2", topology: "1s4c1t"},
+		{name: "7.2", packages: slices.Concat(engine, server), without: "TestSoak", kernel: "7.2", topology: "1s4c1t"},
 		{name: "7.2-virtual", packages: engine[:1], only: shares + "|" + delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
-		{name: "6.18-virtual", packages: engine[:1], only: shares, kernel: "6.18", topology: "1s4c1t", virtual: true},
-		{name: "6.18", packages: engine, short: true, kernel: "6.18", topology: "1s4c1t"},
+		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
+		{name: "6.18-virtual", packages: engine[:1], only: "TestLending|TestWeights", kernel: "6.18", topology: "1s4c1t", virtual: true},
+		{name: "6.18", packages: engine, without: "TestSoak|TestProbe", kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
 		{name: "7.2-badbtf", packages: engine[1:], only: refused, expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},
 	}
@@ -64,8 +65,8 @@ func (m machine) goTest(inguest string) []string {
 	if m.only != "" {
 		args = append(args, "-run", m.only)
 	}
-	if m.short {
-		args = append(args, "-short")
+	if m.without != "" {
+		args = append(args, "-skip", m.without)
 	}
 	return append(args, m.packages...)
 }
