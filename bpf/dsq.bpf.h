@@ -6,7 +6,7 @@
  *        0             kind           LLC or CPU
  *
  * kind 1 + tier: the tier's queue of an LLC, ordered by virtual time.
- * kind 8: the rescue queue of a CPU, first come first served.
+ * kind 8: the rescue queue of a CPU, ordered by how long each task waited.
  */
 #ifndef TEMPER_DSQ_BPF_H
 #define TEMPER_DSQ_BPF_H

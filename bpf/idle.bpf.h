@@ -172,6 +172,12 @@ static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cp
 	return may_lend(lend, use & 1, use & 2);
 }
 
+static __always_inline bool claim_idle_cpu(const struct search *s, s32 cpu)
+{
+	return may_serve(s->generation, s->lend, s->tier, cpu) &&
+	       scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
 /* The previous CPU if it is a candidate: its caches are warm. Else the lowest. */
 static __always_inline s32 first_candidate(const struct search *s, u32 word, u64 candidates)
 {
@@ -191,8 +197,7 @@ static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, 
 		if (!candidates)
 			break;
 		cpu = first_candidate(s, word, candidates);
-		if (may_serve(s->generation, s->lend, s->tier, cpu) &&
-		    scx_bpf_test_and_clear_cpu_idle(cpu))
+		if (claim_idle_cpu(s, cpu))
 			return cpu;
 		candidates &= ~cpu_bit(cpu);
 	}
@@ -271,11 +276,19 @@ static __always_inline void begin_search(struct search *s, const struct task_ctx
 /*
  * The best idle CPU that p may use, taken out of the idle mask; -1 if there is
  * none. A fence first, then CPUs of no fence, then what other fences lend.
+ *
+ * Most wakeups find the previous CPU idle and need no search. With SMT a whole
+ * idle core is better, so that the masks have to be read.
  */
-static __always_inline s32 pick_idle(struct task_struct *p, struct search *s)
+__noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
 {
-	s32 cpu;
+	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 
+	if (p->nr_cpus_allowed == 1)
+		return may_run_on(p, prev) && claim_idle_cpu(s, prev) ? prev : -1;
+	if (!has_smt && fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
+	    claim_idle_cpu(s, prev))
+		return prev;
 	if (s->fence) {
 		cpu = claim_idle_in_zone(p, s, ZONE_OWN);
 		if (cpu >= 0)
@@ -326,14 +339,21 @@ __noinline s32 claim_victim(struct task_struct *p __arg_trusted, struct search *
  * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
  * taking an open one.
  */
-static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)
+__noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
 {
+	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 	int victim;
-	s32 cpu;
 
 	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
 		if (!may_preempt(s->tier, victim))
 			break;
+		if (p->nr_cpus_allowed == 1) {
+			if (may_run_on(p, prev) && is_preemptible(victim, prev) &&
+			    may_serve(s->generation, s->lend, s->tier, prev) &&
+			    clear_preemptible(victim, prev))
+				return prev;
+			continue;
+		}
 		if (s->fence) {
 			cpu = claim_victim(p, s, victim, ZONE_OWN);
 			if (cpu >= 0)

@@ -14,21 +14,25 @@
 
 /*
  * The starvation bound. A timer takes tasks that waited too long out of their
- * queue and gives each to a CPU, which serves it before any tier, one per
- * RESCUE_GAP_NS while higher tiers wait there. Two waits are too long:
+ * queue and gives each to a CPU, which serves it before any tier. Two waits are
+ * too long:
  *
- *  - TIER_STARVES_NS, for the first tasks of a tier that no CPU served since:
+ *  - TIER_STARVES_NS, for the first task of a tier that no CPU served since:
  *    tiers above it saturate the node. A lone task runs within 100 ms.
  *  - RESCUE_AFTER_NS, for any task: it is bound to a CPU that others saturate,
- *    or its tier is crowded. With n such tasks to a CPU it runs within
- *    RESCUE_AFTER_NS + RESCUE_PERIOD_NS + n * (RESCUE_GAP_NS + a tick): inside
- *    WAIT_BOUND_NS up to n = 15.
+ *    or its tier is crowded.
+ *
+ * While higher tiers wait, a CPU serves one such task per RESCUE_GAP_NS, or all
+ * that it has within RESCUE_SPREAD_NS if they are more. With n of them to a CPU
+ * a task runs within RESCUE_AFTER_NS + RESCUE_PERIOD_NS + RESCUE_SPREAD_NS + n
+ * ticks: inside WAIT_BOUND_NS up to n = 70 (HZ=250).
  */
 #define WAIT_BOUND_NS (1000ULL * 1000 * 1000)
 #define TIER_STARVES_NS (50ULL * 1000 * 1000)
 #define RESCUE_AFTER_NS (300ULL * 1000 * 1000)
 #define RESCUE_PERIOD_NS (20ULL * 1000 * 1000)
 #define RESCUE_GAP_NS (40ULL * 1000 * 1000)
+#define RESCUE_SPREAD_NS (400ULL * 1000 * 1000)
 /* A rescued task that was preempted before it ran this long is still owed. */
 #define RESCUE_SLICE_NS (1ULL * 1000 * 1000)
 
@@ -107,10 +111,13 @@ static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 n
 	       elapsed(tier_served_at, now) >= (s64)TIER_STARVES_NS;
 }
 
-/* While a higher tier waits, a CPU serves one rescued task per gap. */
-static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits)
+/* While a higher tier waits, a CPU spaces out the n rescued tasks that it has. */
+static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits, u64 n)
 {
-	return !higher_waits || elapsed(last_rescue_at, now) >= (s64)RESCUE_GAP_NS;
+	s64 since = elapsed(last_rescue_at, now);
+
+	return !higher_waits || since >= (s64)RESCUE_GAP_NS ||
+	       since * (s64)n >= (s64)RESCUE_SPREAD_NS;
 }
 
 /* No agent has reported for too long: its plan may describe pods long gone. */

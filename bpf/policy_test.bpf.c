@@ -32,7 +32,7 @@ DECISION(vtime_before, vtime_before(a, b))
 DECISION(clamp_vtime, clamp_vtime(a, b, c))
 DECISION(vtime_cost, vtime_cost(a, b))
 DECISION(is_starving, is_starving(a, b, c))
-DECISION(may_rescue, may_rescue(a, b, c))
+DECISION(may_rescue, may_rescue(a, b, c, d))
 DECISION(is_stale, is_stale(a, b, c))
 
 /* The bounds that tests and documents name. */

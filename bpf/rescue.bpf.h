@@ -60,12 +60,16 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 	cpu = rescue_cpu(p);
 	if (cpu < 0)
 		return;
-	if (tctx->tier == tctx->queued_tier) {
-		tctx->owed = RESCUE_SLICE_NS;
+	if (tctx->tier == tctx->queued_tier)
 		count_rescued(tctx->tier);
-	}
+	tctx->owed = RESCUE_SLICE_NS;
 	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
-	if (scx_bpf_dsq_move(it, p, rescue_dsq(cpu), 0))
+	/*
+	 * The longest wait first: a change of affinity takes a task out of its
+	 * rescue queue, and it must not begin at the end of another one.
+	 */
+	scx_bpf_dsq_move_set_vtime(it, tctx->queued_at);
+	if (scx_bpf_dsq_move_vtime(it, p, rescue_dsq(cpu), 0))
 		expect_rescue(cpu);
 }
 
@@ -81,8 +85,8 @@ __noinline int rescue_from(u64 dsq, u64 served, u64 now)
 
 		if (!p)
 			break;
-		/* The tier's own wait is over once each CPU got one of its tasks. */
-		if (i >= nr_cpus)
+		/* The tier's own wait ends with its first task. */
+		if (i > 0)
 			served = now;
 		rescue_one(&it, p, served, now);
 	}
@@ -123,7 +127,7 @@ static __always_inline bool serve_rescued(s32 cpu, struct cpu_ctx *cctx, bool hi
 {
 	u64 now = scx_bpf_now();
 
-	if (!may_rescue(cctx->rescued_at, now, higher))
+	if (!may_rescue(cctx->rescued_at, now, higher, cctx->rescues))
 		return false;
 	if (!dsq_move_to_local(rescue_dsq(cpu)))
 		return false;

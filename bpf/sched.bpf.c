@@ -337,7 +337,8 @@ void SCHED_OP(running, struct task_struct *p)
 	left_queue(tctx, now);
 	tctx->exec_at = p->se.sum_exec_runtime;
 	tctx->started_at = now;
-	if (tctx->charged && tctx->tier < TEMPER_TIERS &&
+	/* A rescued task was ordered by its wait, not by its group's clock. */
+	if (tctx->charged && !tctx->owed && tctx->tier < TEMPER_TIERS &&
 	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;
 

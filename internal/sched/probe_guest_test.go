@@ -427,7 +427,7 @@ func TestProbeForgetsRemovedGroups(t *testing.T) {
 
 // pipeSwitch returns the time of one switch between two threads of one CPU that
 // wake each other through pipes.
-func pipeSwitch(t *testing.T) time.Duration {
+func pipeSwitch(t *testing.T, cpus ...int) time.Duration {
 	t.Helper()
 	var there, back [2]int
 	for _, pipe := range []*[2]int{&there, &back} {
@@ -441,7 +441,9 @@ func pipeSwitch(t *testing.T) time.Duration {
 	relay := func(from, to int) error {
 		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
 		var set unix.CPUSet
-		set.Set(0)
+		for _, cpu := range cpus {
+			set.Set(cpu)
+		}
 		if err := unix.SchedSetaffinity(0, &set); err != nil {
 			return err
 		}
@@ -479,11 +481,11 @@ const probeCost = 850 * time.Nanosecond
 // In virtual time an instruction is a nanosecond.
 func TestProbeCost(t *testing.T) {
 	requireVirtualTime(t)
-	pipeSwitch(t)
-	without := pipeSwitch(t)
+	pipeSwitch(t, 0)
+	without := pipeSwitch(t, 0)
 	p := startProbe(t, ProbeConfig{})
-	pipeSwitch(t)
-	with := pipeSwitch(t)
+	pipeSwitch(t, 0)
+	with := pipeSwitch(t, 0)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
