@@ -33,7 +33,7 @@ var (
 func machines() []machine {
 	const (
 		shares  = "TestLending|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
-		delays  = "TestBoundCriticalWakesAsFast|TestProbeCost"
+		delays  = "TestBoundCriticalWakesAsFast|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		refused = "TestRefusedKernel"
 	)
