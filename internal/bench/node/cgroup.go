@@ -35,9 +35,11 @@ type tree struct {
 	weights map[string]int
 }
 
-// newTree mounts cgroup v2 if need be and lays out the node: pods on podCPUs,
-// the client on its own.
-func newTree(scenario bench.Scenario, podCPUs, clientCPU string) (*tree, error) {
+// newTree mounts cgroup v2 if need be and lays out the node: the client on the
+// last CPU, pods on all others.
+func newTree(scenario bench.Scenario, cpus int) (*tree, error) {
+	last := cpus - 1
+	podCPUs, clientCPU := fmt.Sprintf("0-%d", last-1), strconv.Itoa(last)
 	t := &tree{root: mount, weights: map[string]int{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err != nil {
 		if err := unix.Mount("cgroup2", mount, "cgroup2", 0, ""); err != nil {
@@ -46,7 +48,7 @@ func newTree(scenario bench.Scenario, podCPUs, clientCPU string) (*tree, error) 
 	}
 	// The node's own share against system.slice: its CPUs are not contended
 	// by pods, so this only completes the picture.
-	node := bench.KubeletWeight(1000 * countCPUs(podCPUs))
+	node := bench.KubeletWeight(1000 * last)
 	steps := []func() error{
 		func() error { return t.make(kubepods, node) },
 		func() error { return t.set(kubepods, "cpuset.cpus", podCPUs) },
@@ -132,25 +134,4 @@ func parseUsage(text string) (time.Duration, error) {
 		}
 	}
 	return 0, errors.New("no usage_usec in cpu.stat")
-}
-
-// countCPUs counts the CPUs of a list like "0-2,5". The list is ours, so that
-// one that does not parse counts nothing.
-func countCPUs(list string) int {
-	n := 0
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		a, err := strconv.Atoi(first)
-		if err != nil {
-			continue
-		}
-		b := a
-		if isRange {
-			if b, err = strconv.Atoi(last); err != nil {
-				continue
-			}
-		}
-		n += b - a + 1
-	}
-	return n
 }

@@ -121,7 +121,7 @@ func (n *node) prepare() error {
 	}
 	var err error
 	last := n.spec.CPUs - 1
-	if n.tree, err = newTree(n.spec.Scenario, fmt.Sprintf("0-%d", last-1), strconv.Itoa(last)); err != nil {
+	if n.tree, err = newTree(n.spec.Scenario, n.spec.CPUs); err != nil {
 		return err
 	}
 	if n.spec.Arm.BackgroundIdle {

@@ -102,14 +102,6 @@ func TestParseRunTime(t *testing.T) {
 	}
 }
 
-func TestCountCPUs(t *testing.T) {
-	for list, want := range map[string]int{"0-2": 3, "0": 1, "0-1,4": 3, "": 0} {
-		if got := countCPUs(list); got != want {
-			t.Errorf("%q: got %d, want %d", list, got, want)
-		}
-	}
-}
-
 func TestRefusesANodeTooSmall(t *testing.T) {
 	var out strings.Builder
 	err := Run(t.Context(), Spec{Scenario: bench.MemcachedLadder(), CPUs: 1}, &out)
