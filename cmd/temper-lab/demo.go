@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,22 +95,13 @@ func (d *demo) run(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	p := &printer{out: out, err: cmd.ErrOrStderr(), begin: time.Now()}
 	campaign.Progress = p.update
-	campaign.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{ReplaceAttr: plain}))
+	campaign.Log = guest.ProgressLog(cmd.ErrOrStderr())
 	_, runErr := campaign.Run(cmd.Context())
 	fmt.Fprintf(out, "\n%d windows in %v of real time\n\n", p.lines, time.Since(p.begin).Round(time.Second))
 	if p.lines == 0 {
 		return runErr
 	}
 	return errors.Join(runErr, writeReport(out, campaign.Dir))
-}
-
-// plain leaves the clock and the level out of log lines: they are for people
-// who wait for a download.
-func plain(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
-		return slog.Attr{}
-	}
-	return a
 }
 
 // campaign checks the flags.

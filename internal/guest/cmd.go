@@ -46,5 +46,18 @@ func Command(m Machine, path string, args ...string) *Cmd {
 	return &Cmd{Machine: m, Path: path, Args: append([]string{path}, args...)}
 }
 
+// ProgressLog returns a logger for Cmd.Log that prints lines without time and
+// level: they are for people who wait for a download.
+func ProgressLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+}
+
 // Provenance tells what the command ran on. It is complete once Run returned.
 func (c *Cmd) Provenance() Provenance { return c.prov }

@@ -7,7 +7,8 @@
 //
 // The test binary runs in a directory that holds a copy of its package's
 // testdata, with the caller's TEMPER_* and REQUIRE_ALL variables, and with
-// TEMPER_VIRTUAL_TIME=1 where time is virtual; its exit status becomes inguest's. What it leaves in $OUT comes back to -out.
+// TEMPER_VIRTUAL_TIME=1 where time is virtual; its exit status becomes inguest's.
+// What it leaves in $OUT comes back to -out.
 package main
 
 import (
@@ -15,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -167,23 +167,11 @@ func (o options) command() (*guest.Cmd, error) {
 		cmd.Env = append(cmd.Env, "TEMPER_VIRTUAL_TIME=1")
 	}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Log = plainLog()
+	cmd.Log = guest.ProgressLog(os.Stderr)
 	if o.console {
 		cmd.Console = os.Stderr
 	}
 	return cmd, nil
-}
-
-// plainLog prints lines without time and level: they are progress, not events.
-func plainLog() *slog.Logger {
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{
-		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
-				return slog.Attr{}
-			}
-			return a
-		},
-	}))
 }
 
 // inGuest are directories whose files mean the guest's own, should both have
