@@ -17,7 +17,7 @@ type Lend uint8
 
 // The lending policies. docs/design/0002 has the measurements behind the default.
 const (
-	LendPerCore    Lend = iota // any idle CPU, unless its SMT sibling runs a critical thread
+	LendPerCore    Lend = iota // any idle CPU; background not beside a critical thread on a core
 	LendLanding                // one CPU, or one whole core with SMT, stays free while the pod is busy
 	LendWholeLayer             // only while the pod is idle on all its CPUs
 )
