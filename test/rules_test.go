@@ -99,6 +99,14 @@ var rules = []rule{
 		tree{"docs/x.md": "[y](../README.md#top) [z](https://example.com/z) [d](design)\n", "README.md": "", "docs/design/a.md": ""},
 	},
 	{
+		"documents name what is there", names,
+		map[string]tree{
+			"docs/x.md: names bpf/x.h":        {"docs/x.md": "see `bpf/x.h`\n"},
+			"docs/x.md: names the test TestX": {"docs/x.md": "`TestX` fails\n", "x_test.go": "package x\n\nfunc TestXY(t *testing.T) {}\n"},
+		},
+		tree{"docs/x.md": "`bpf/x.h`, `bpf/`, `TestX`\n", "bpf/x.h": "", "x_test.go": "package x\n\nfunc TestX(t *testing.T) {}\n"},
+	},
+	{
 		"every reason is explained", reasons,
 		map[string]tree{"docs/operate.md: ": {"internal/sched/api.go": "const (\n\tNoBTF Reason = \"NoBTF\"\n)\n", "docs/operate.md": "x\n"}},
 		tree{"internal/sched/api.go": "const (\n\tNoBTF Reason = \"NoBTF\"\n)\n", "docs/operate.md": "`NoBTF`\n"},

@@ -216,6 +216,30 @@ func links(tr tree) []string {
 	return out
 }
 
+var (
+	namedPath = regexp.MustCompile("`((?:bpf|clock|cmd|docs|internal|test|tools)/[\\w./-]*)`")
+	namedTest = regexp.MustCompile("`(Test[A-Z]\\w*)`")
+)
+
+// names: a file or a test that a document names is there.
+func names(tr tree) []string {
+	var out []string
+	tests := tr.paths(isTest)
+	for _, name := range tr.paths(isDoc) {
+		for _, m := range namedPath.FindAllStringSubmatch(tr[name], -1) {
+			if !tr.exists(strings.TrimSuffix(m[1], "/")) {
+				out = append(out, fmt.Sprintf("%s: names %s, which is not there", name, m[1]))
+			}
+		}
+		for _, m := range namedTest.FindAllStringSubmatch(tr[name], -1) {
+			if !slices.ContainsFunc(tests, func(p string) bool { return strings.Contains(tr[p], "\nfunc "+m[1]+"(") }) {
+				out = append(out, fmt.Sprintf("%s: names the test %s, which is not there", name, m[1]))
+			}
+		}
+	}
+	return out
+}
+
 var reasonConst = regexp.MustCompile(`(?m)^\s+(\w+)\s+Reason = "(\w+)"`)
 
 // reasons: whoever meets a reason finds its cause and way out.
