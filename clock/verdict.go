@@ -116,7 +116,8 @@ func writeVerdict(path string, v verdict) error {
 	return nil
 }
 
-// fileKey hashes the QEMU binary.
+// fileKey hashes the file that starts QEMU. Should that be a wrapper, the
+// version in the directory's key tells what it starts.
 func fileKey(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
