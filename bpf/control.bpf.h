@@ -43,7 +43,7 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 	static char stale[] = "no heartbeat from the agent for %llu ms";
 	u64 period = RESCUE_IDLE_PERIOD_NS;
 	u64 now = bpf_ktime_get_ns();
-	int tier;
+	int tier, err;
 
 	if (!control->live)
 		return 0;
@@ -57,7 +57,10 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 		if (queued_in(tier))
 			period = RESCUE_PERIOD_NS;
 	rescue_all();
-	bpf_timer_start(&control->timer, period, 0);
+	err = bpf_timer_start(&control->timer, period, 0);
+	/* No rescue and no dead-man any more: the node must not stay with us. */
+	if (err)
+		temper_error("re-arm the rescue timer: %d", err);
 	return 0;
 }
 
@@ -97,7 +100,8 @@ static __always_inline void record_exit(struct scx_exit_info *info)
 
 /*
  * Put the plan of the other slot in force, whole. Refused unless it was made
- * for exactly the next generation: two agents cannot mix their plans.
+ * for exactly the next generation. Who fills a slot holds the node's plan lock
+ * (cmd/temper): the generation alone does not keep two writers apart.
  */
 SEC("syscall")
 int temper_apply(struct temper_apply_args *args)

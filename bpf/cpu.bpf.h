@@ -10,13 +10,14 @@ const volatile u32 nr_cpus = 1; /* possible CPUs, at most TEMPER_MAX_CPUS */
 const volatile u32 nr_words = 1; /* mask words that hold a possible CPU */
 const volatile u32 nr_llcs = 1;
 const volatile bool has_smt;
+const volatile bool prog_counts_itself; /* in migration_disabled of the running task */
 const volatile struct temper_cpu_topology topology[TEMPER_MAX_CPUS];
 const volatile struct temper_mask llc_cpus[TEMPER_MAX_LLCS];
 
 struct cpu_ctx {
 	u32 tier; /* what runs here; TEMPER_NO_TIER if it cannot be preempted by us */
-	u32 fence; /* of the critical task that runs here */
-	u64 queued_seen; /* queued_seq when dispatch looked into the queues */
+	u64 seen[TEMPER_TIERS + 1]; /* insertions above a tier when this CPU looked last */
+	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */
 	bool released; /* it was critical and no longer is: others may be let in */
@@ -40,6 +41,12 @@ struct {
  * kept the task: the claim would leak otherwise.
  */
 static struct temper_mask preemptible[TEMPER_TIERS] __attribute__((aligned(64)));
+
+/*
+ * The CPUs that serve queues. Written by init and hotplug, read by the rescue:
+ * affinities still name CPUs that went offline.
+ */
+static struct temper_mask online __attribute__((aligned(64)));
 
 static __always_inline struct cpu_ctx *try_lookup_cpu(s32 cpu)
 {
@@ -97,11 +104,33 @@ static __always_inline bool is_preemptible(u32 tier, s32 cpu)
 	return word && (*(volatile u64 *)word & cpu_bit(cpu));
 }
 
+static __always_inline void mask_add(struct temper_mask *mask, s32 cpu)
+{
+	u32 word = (u32)cpu / 64;
+
+	one_copy(word);
+	if (word < TEMPER_MASK_WORDS)
+		mask->words[word] |= cpu_bit(cpu);
+}
+
 static __always_inline bool mask_has(const struct temper_mask *mask, s32 cpu)
 {
 	u32 word = (u32)cpu / 64;
 
 	return word < TEMPER_MASK_WORDS && (mask->words[word] & cpu_bit(cpu));
+}
+
+static __always_inline void set_online(s32 cpu, bool is_online)
+{
+	u32 word = (u32)cpu / 64;
+
+	one_copy(word);
+	if (word >= TEMPER_MASK_WORDS)
+		return;
+	if (is_online)
+		__sync_fetch_and_or(&online.words[word], cpu_bit(cpu));
+	else
+		__sync_fetch_and_and(&online.words[word], ~cpu_bit(cpu));
 }
 
 /* Whether another thread of cpu's core runs a critical task. */

@@ -15,8 +15,8 @@ enum zone {
 	ZONE_FENCED, /* CPUs in any fence: lent */
 };
 
-/* A search that lost this many races for a bit is on a busy node: it gives up. */
-#define MAX_CLAIMS 4
+/* Each try drops a candidate, and a word has no more. */
+#define MAX_CLAIMS 64
 
 struct search {
 	u64 generation;
@@ -106,6 +106,15 @@ static __always_inline bool may_run_on(const struct task_struct *p, s32 cpu)
 	return mask_word(p->cpus_ptr, (u32)cpu / 64) & cpu_bit(cpu);
 }
 
+static __always_inline bool is_online(s32 cpu)
+{
+	const struct cpumask *mask = scx_bpf_get_online_cpumask();
+	bool online = mask_word(mask, (u32)cpu / 64) & cpu_bit(cpu);
+
+	scx_bpf_put_cpumask(mask);
+	return online;
+}
+
 /*
  * Is fence busy, and would a CPU other than cpu stay idle in it? Idle bits and
  * preemptible bits are read without a lock: a wrong answer lends one CPU for as
@@ -117,7 +126,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 	struct temper_mask *fence;
 	bool busy = false, spare = false;
 	u32 id = fence_of_cpu(generation, cpu);
-	u64 own_core = 0;
+	struct temper_mask own_core = {};
 	s32 sibling = cpu;
 	int word, i;
 
@@ -126,7 +135,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 		return 0;
 	/* The threads of cpu's core: they are lent together with it. */
 	for (i = 0; i < 8; i++) {
-		own_core |= cpu_bit(sibling);
+		mask_add(&own_core, sibling);
 		sibling = next_sibling(sibling);
 		if (sibling == cpu)
 			break;
@@ -134,7 +143,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 	idle = scx_bpf_get_idle_cpumask();
 	cores = scx_bpf_get_idle_smtmask();
 	for_each_num(word, 0, TEMPER_MASK_WORDS) {
-		u64 members, lower;
+		u64 members, lower, own;
 
 		if (word >= nr_words)
 			break;
@@ -144,13 +153,11 @@ __noinline int fence_use(u64 generation, s32 cpu)
 		lower = preemptible[TEMPER_SYSTEM].words[word & (TEMPER_MASK_WORDS - 1)] |
 			preemptible[TEMPER_STANDARD].words[word & (TEMPER_MASK_WORDS - 1)] |
 			preemptible[TEMPER_BACKGROUND].words[word & (TEMPER_MASK_WORDS - 1)];
-		if (word == (u32)cpu / 64) {
-			busy |= members & ~mask_word(idle, word) & ~lower & ~cpu_bit(cpu);
-			spare |= members & mask_word(cores, word) & ~own_core;
-		} else {
-			busy |= members & ~mask_word(idle, word) & ~lower;
-			spare |= members & mask_word(cores, word);
-		}
+		own = own_core.words[word & (TEMPER_MASK_WORDS - 1)];
+		spare |= members & mask_word(cores, word) & ~own;
+		if (word == (u32)cpu / 64)
+			members &= ~cpu_bit(cpu);
+		busy |= members & ~mask_word(idle, word) & ~lower;
 	}
 	scx_bpf_put_idle_cpumask(idle);
 	scx_bpf_put_idle_cpumask(cores);

@@ -127,10 +127,6 @@ struct scx_init_task_args {
 	bool fork;
 };
 
-struct scx_exit_task_args {
-	bool cancelled;
-};
-
 struct scx_cgroup_init_args {
 	u32 weight;
 };
@@ -159,6 +155,7 @@ struct sched_ext_ops {
 	void (*dispatch)(s32 cpu, struct task_struct *prev);
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
+	void (*update_idle)(s32 cpu, bool idle);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*disable)(struct task_struct *p);
 	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
@@ -175,7 +172,6 @@ struct sched_ext_ops {
 };
 
 enum {
-	PF_EXITING = 0x00000004,
 	PF_KTHREAD = 0x00200000,
 };
 
@@ -183,11 +179,8 @@ enum {
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_DSQ_LOCAL_ON 0xC000000000000000ULL
 
-#define SCX_ENQ_WAKEUP 0x1ULL
-#define SCX_ENQ_HEAD (1ULL << 4)
 #define SCX_ENQ_CPU_SELECTED (1ULL << 10)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
-#define SCX_ENQ_LAST (1ULL << 41)
 
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL
@@ -203,6 +196,8 @@ extern bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
 extern const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym;
 extern const struct cpumask *scx_bpf_get_idle_smtmask(void) __ksym;
 extern void scx_bpf_put_idle_cpumask(const struct cpumask *idle_mask) __ksym;
+extern const struct cpumask *scx_bpf_get_online_cpumask(void) __ksym;
+extern void scx_bpf_put_cpumask(const struct cpumask *mask) __ksym;
 extern s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 extern u64 scx_bpf_now(void) __ksym;
 extern void scx_bpf_exit_bstr(s64 code, char *fmt, unsigned long long *data, u32 data__sz) __ksym;

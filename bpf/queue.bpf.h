@@ -6,11 +6,11 @@
 #define TEMPER_QUEUE_BPF_H
 
 /*
- * Counts insertions. A CPU that begins to run a lower tier compares it with
- * what it saw in dispatch: a difference means that somebody queued in between
- * and saw no victim yet.
+ * Counts insertions, per tier. A CPU that begins to run a lower tier, or idles,
+ * compares it with what it saw last: a difference means that somebody queued in
+ * between and may have seen no victim.
  */
-static u64 queued_seq __attribute__((aligned(64)));
+static u64 queued_seq[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /* When a task of the tier left its queue last, for whichever CPU. */
 static u64 served_at[TEMPER_TIERS] __attribute__((aligned(64)));
@@ -23,6 +23,31 @@ static __always_inline bool higher_waits(u32 tier)
 		if (i < tier && queued_in(i))
 			return true;
 	return false;
+}
+
+static __always_inline void count_insertion(u32 tier)
+{
+	one_copy(tier);
+	if (tier < TEMPER_TIERS)
+		__sync_fetch_and_add(&queued_seq[tier], 1);
+}
+
+/* Somebody who outranks tier queued since cctx's CPU looked last, and still waits. */
+static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
+{
+	u64 seq = 0;
+	int i;
+
+	one_copy(tier);
+	if (tier > TEMPER_TIERS)
+		return false;
+	for (i = 0; i < TEMPER_TIERS; i++)
+		if (i < tier)
+			seq += *(volatile u64 *)&queued_seq[i];
+	if (seq == cctx->seen[tier])
+		return false;
+	cctx->seen[tier] = seq;
+	return higher_waits(tier);
 }
 
 static __always_inline void uncount_queued(struct task_ctx *tctx)

@@ -7,7 +7,7 @@
 #ifndef TEMPER_RESCUE_BPF_H
 #define TEMPER_RESCUE_BPF_H
 
-/* One pass looks at that many tasks of a queue: less than a millisecond of softirq. */
+/* A pass looks at that many tasks of a queue: less than a millisecond of softirq each. */
 #define RESCUE_MAX_LOOKS 1024
 
 /* With nothing queued the timer only watches the heartbeat. */
@@ -15,34 +15,63 @@
 
 static u64 rescue_rotor;
 
-/* One CPU of p's, the next in turn: a crowd of starving tasks must not meet on one. */
+/*
+ * One of p's CPUs that serve queues, the next in turn: a crowd of starving
+ * tasks must not meet on one.
+ */
 __noinline s32 rescue_cpu(struct task_struct *p __arg_trusted)
 {
-	u32 start = __sync_fetch_and_add(&rescue_rotor, 1) % (nr_cpus ?: 1);
-	s32 first = -1;
+	u32 allowed = p->nr_cpus_allowed;
+	u32 skip = __sync_fetch_and_add(&rescue_rotor, 1) % (allowed ?: 1);
+	s32 last = -1;
 	int cpu;
 
 	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
 		if (cpu >= nr_cpus)
 			break;
-		if (!may_run_on(p, cpu))
+		if (!may_run_on(p, cpu) || !mask_has(&online, cpu))
 			continue;
-		if (cpu >= start)
-			return cpu;
-		if (first < 0)
-			first = cpu;
+		last = cpu;
+		if (!skip--)
+			break;
 	}
-	return first;
+	return last;
 }
 
+/* cpu has a task to rescue: should it be idle, it must look. */
 static __always_inline void expect_rescue(s32 cpu)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 
-	if (cctx)
-		__sync_fetch_and_add(&cctx->rescues, 1);
+	/* A hint: the timer's next pass counts. */
+	if (cctx && !cctx->rescues)
+		cctx->rescues = 1;
 	if (scx_bpf_test_and_clear_cpu_idle(cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/* Give p, out of any queue, to a CPU that will serve it. */
+static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+				      struct task_ctx *tctx)
+{
+	s32 cpu = rescue_cpu(p);
+
+	if (cpu < 0)
+		return false;
+	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
+	/*
+	 * The longest wait first: a change of affinity takes a task out of its
+	 * rescue queue, and it must not begin at the end of another one.
+	 */
+	scx_bpf_dsq_move_set_vtime(it, tctx->queued_at);
+	/* Before the move: the CPU may run it at once. */
+	tctx->owed = RESCUE_SLICE_NS;
+	if (!scx_bpf_dsq_move_vtime(it, p, rescue_dsq(cpu), 0)) {
+		tctx->owed = 0;
+		return false;
+	}
+	expect_rescue(cpu);
+	return true;
 }
 
 /* Move p out of its queue if it has waited too long or has no business there. */
@@ -50,27 +79,37 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 				       u64 served, u64 now)
 {
 	struct task_ctx *tctx = lookup_task(p);
-	s32 cpu;
 
 	if (!tctx || !tctx->queued_at)
 		return;
 	if (!is_starving(tctx->queued_at, served, now) && !tctx->owed &&
 	    tctx->tier == tctx->queued_tier)
 		return;
-	cpu = rescue_cpu(p);
-	if (cpu < 0)
-		return;
-	if (tctx->tier == tctx->queued_tier)
+	if (hand_over(it, p, tctx))
 		count_rescued(tctx->tier);
-	tctx->owed = RESCUE_SLICE_NS;
-	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
-	/*
-	 * The longest wait first: a change of affinity takes a task out of its
-	 * rescue queue, and it must not begin at the end of another one.
-	 */
-	scx_bpf_dsq_move_set_vtime(it, tctx->queued_at);
-	if (scx_bpf_dsq_move_vtime(it, p, rescue_dsq(cpu), 0))
-		expect_rescue(cpu);
+}
+
+/* A CPU went offline, or a task of another class holds it: its rescued tasks move on. */
+__noinline int reroute_rescues(s32 cpu)
+{
+	struct bpf_iter_scx_dsq it;
+	int i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, rescue_dsq(cpu), 0);
+	for_each_num(i, 0, RESCUE_MAX_LOOKS) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+		struct task_ctx *tctx;
+
+		if (!p)
+			break;
+		tctx = try_lookup_task(p);
+		if (tctx)
+			hand_over(&it, p, tctx);
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 __noinline int rescue_from(u64 dsq, u64 served, u64 now)
@@ -109,15 +148,28 @@ __noinline int rescue_all(void)
 			rescue_from(tier_dsq(tier, llc), served_at[tier], now);
 		}
 	}
-	/* The counts drift when a task leaves its rescue queue without running. */
 	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
 		struct cpu_ctx *cctx;
 
 		if (cpu >= nr_cpus)
 			break;
 		cctx = try_lookup_cpu(cpu);
-		if (cctx)
-			cctx->rescues = scx_bpf_dsq_nr_queued(rescue_dsq(cpu));
+		if (!cctx)
+			continue;
+		cctx->rescues = scx_bpf_dsq_nr_queued(rescue_dsq(cpu));
+		if (!cctx->rescues) {
+			cctx->rescues_since = 0;
+			continue;
+		}
+		if (!cctx->rescues_since)
+			cctx->rescues_since = now;
+		if (!mask_has(&online, cpu) ||
+		    elapsed(cctx->rescues_since, now) >= (s64)RESCUE_AFTER_NS) {
+			cctx->rescues_since = 0;
+			reroute_rescues(cpu);
+		} else {
+			expect_rescue(cpu);
+		}
 	}
 	return 0;
 }
@@ -129,10 +181,13 @@ static __always_inline bool serve_rescued(s32 cpu, struct cpu_ctx *cctx, bool hi
 
 	if (!may_rescue(cctx->rescued_at, now, higher, cctx->rescues))
 		return false;
-	if (!dsq_move_to_local(rescue_dsq(cpu)))
+	if (!dsq_move_to_local(rescue_dsq(cpu))) {
+		cctx->rescues = 0;
 		return false;
+	}
 	cctx->rescued_at = now;
-	__sync_fetch_and_sub(&cctx->rescues, 1);
+	cctx->rescues_since = now;
+	cctx->rescues = scx_bpf_dsq_nr_queued(rescue_dsq(cpu));
 	return true;
 }
 

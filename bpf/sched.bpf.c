@@ -82,26 +82,28 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 
 /*
  * I3: a CPU may have gone idle, or begun to run a lower tier, after place()
- * looked and before the insertion. The atomic add orders the insertion before
- * the second look; running does the same the other way round.
+ * looked. The kernel inserts p only after enqueue returns, so that this look
+ * alone does not close the gap: whoever begins a lower tier, or idles, compares
+ * queued_seq with what it saw last, and the second count comes last.
  */
 static __always_inline void look_again(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu)
 {
 	struct search s;
 	s32 cpu;
 
-	__sync_fetch_and_add(&queued_seq, 1);
+	count_insertion(tctx->tier);
 	begin_search(&s, tctx, prev_cpu);
 	cpu = pick_idle(p, &s);
 	if (cpu >= 0) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		return;
+	} else {
+		cpu = pick_victim(p, &s);
+		if (cpu >= 0) {
+			count_preemption(s.tier);
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		}
 	}
-	cpu = pick_victim(p, &s);
-	if (cpu >= 0) {
-		count_preemption(s.tier);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	count_insertion(tctx->tier);
 }
 
 void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
@@ -137,21 +139,12 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	look_again(p, tctx, prev_cpu);
 }
 
-/* A queue's first task that may run on cpu is due; is prev due before it? */
-static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *tctx, u64 dsq,
-				    s32 cpu)
+/* Is the first task of a queue that may run on cpu due before tag? */
+__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
 {
-	struct group_ctx *group = task_group(tctx);
 	struct bpf_iter_scx_dsq it;
-	bool first = true;
-	u64 tag;
-	int i;
+	int due = 0, i;
 
-	if (!group)
-		return false;
-	/* Its own next tag, as settle_charge and charge_slice would make it. */
-	tag = group->vtime + vtime_cost(scx_bpf_now() - tctx->started_at, group->weight) -
-	      vtime_cost(tctx->charged, group->weight);
 	bpf_iter_scx_dsq_new(&it, dsq, 0);
 	/* Those bound elsewhere are passed over. A long line of them is rare, the error one slice. */
 	for_each_num(i, 0, 8) {
@@ -160,12 +153,42 @@ static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *t
 		if (!p)
 			break;
 		if (may_run_on(p, cpu)) {
-			first = !vtime_before(p->scx.dsq_vtime, tag);
+			due = vtime_before(p->scx.dsq_vtime, tag);
 			break;
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
-	return first;
+	return due;
+}
+
+/*
+ * prev could go on. The LLC in whose queue somebody of its tier is due before
+ * it, or -1. Other LLCs count too: a tier has one clock, and an LLC with few
+ * tasks must help the others.
+ */
+static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
+{
+	struct group_ctx *group = task_group(tctx);
+	u32 own = cpu_llc(cpu);
+	u64 tag;
+	int llc;
+
+	if (!group)
+		return own;
+	/* Its own next tag, as settle_charge and charge_slice would make it. */
+	tag = group->vtime + vtime_cost(scx_bpf_now() - tctx->started_at, group->weight) -
+	      vtime_cost(tctx->charged, group->weight);
+	if (is_due_before(tier_dsq(tier, own), cpu, tag))
+		return own;
+	if (nr_llcs == 1)
+		return -1;
+	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+		if (llc >= nr_llcs)
+			break;
+		if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag))
+			return llc;
+	}
+	return -1;
 }
 
 /*
@@ -176,105 +199,6 @@ static __noinline bool is_due_first(struct task_struct *prev, struct task_ctx *t
 static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct task_ctx *tctx)
 {
 	return is_bound_to_cpu(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
-}
-
-/* prev goes on for another slice, paid for like the first. */
-static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
-					 struct cpu_ctx *cctx, s32 cpu)
-{
-	struct group_ctx *group = task_group(tctx);
-
-	if (group)
-		__sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
-	tctx->charged += SLICE_NS;
-	prev->scx.slice = SLICE_NS;
-	/*
-	 * Somebody may have claimed this CPU and then found a better one; and a
-	 * rescued task has had its slice.
-	 */
-	tctx->owed = 0;
-	cctx->tier = rank_on_cpu(prev, tctx);
-	if (cctx->tier > TEMPER_CRITICAL)
-		set_preemptible(cctx->tier, cpu);
-}
-
-/*
- * This CPU stopped to be critical: its core, or its fence, may now serve those
- * that were refused. They wait in queues, and nobody else wakes an idle CPU.
- */
-__noinline int offer_released(u64 generation, s32 cpu)
-{
-	u32 fence_id = fence_of_cpu(generation, cpu);
-	struct temper_mask *fence;
-	s32 sibling = cpu;
-	int i;
-
-	if (has_smt) {
-		for (i = 0; i < 8; i++) {
-			sibling = next_sibling(sibling);
-			if (sibling == cpu)
-				break;
-			if (scx_bpf_test_and_clear_cpu_idle(sibling))
-				scx_bpf_kick_cpu(sibling, SCX_KICK_IDLE);
-		}
-	}
-	fence = plan_fence(generation, fence_id);
-	if (!fence_id || !fence)
-		return 0;
-	for_each_num(i, 0, TEMPER_MAX_CPUS) {
-		if (i >= nr_cpus)
-			break;
-		if (i != cpu && mask_has(fence, i) && scx_bpf_test_and_clear_cpu_idle(i))
-			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
-	}
-	return 0;
-}
-
-void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
-{
-	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
-	u32 llc = cpu_llc(cpu), prev_tier = TEMPER_NO_TIER;
-	u64 generation = current_generation();
-	struct temper_plan_head *head = plan_head(generation);
-	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
-	struct task_ctx *tctx = NULL;
-	int tier;
-
-	if (!cctx)
-		return;
-	cctx->queued_seen = *(volatile u64 *)&queued_seq;
-	/* prev may be about to sleep: only a queued one can go on. */
-	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
-		tctx = lookup_task(prev);
-	if (tctx)
-		prev_tier = tctx->tier;
-	if (cctx->rescues &&
-	    serve_rescued(cpu, cctx, prev_tier == TEMPER_CRITICAL || queued_in(TEMPER_CRITICAL)))
-		return;
-
-	for (tier = 0; tier < TEMPER_TIERS; tier++) {
-		if (tier == TEMPER_SYSTEM && cctx->released) {
-			cctx->released = false;
-			if (queued_in(TEMPER_BACKGROUND) || queued_in(TEMPER_STANDARD))
-				offer_released(generation, cpu);
-		}
-		if (tier > prev_tier)
-			break;
-		if (!queued_in(tier) && tier != prev_tier)
-			continue;
-		if (!may_serve(generation, lend, tier, cpu)) {
-			if (tier == prev_tier)
-				return;
-			continue;
-		}
-		if (tier == prev_tier && prev &&
-		    (!queued_in(tier) || is_due_first(prev, tctx, tier_dsq(tier, llc), cpu)))
-			break;
-		if (consume_tier(tier, llc))
-			return;
-	}
-	if (prev && tctx && prev_tier < TEMPER_TIERS && may_serve(generation, lend, prev_tier, cpu))
-		keep_running(prev, tctx, cctx, cpu);
 }
 
 /* A critical task begins on cpu: nothing below it may stay on its core. */
@@ -322,12 +246,147 @@ __noinline int reclaim_fence(u64 generation, u32 lend, s32 cpu)
 	return 0;
 }
 
+/*
+ * p begins, or goes on, to run on cpu. What others must know is published with
+ * full barriers and what they may have changed is read after that: of a waker,
+ * or a critical sibling, and this CPU one sees the other.
+ */
+static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx,
+				    struct cpu_ctx *cctx, s32 cpu)
+{
+	struct temper_plan_head *head = plan_head(tctx->generation);
+	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	u32 tier = rank_on_cpu(p, tctx);
+
+	if (cctx->tier != tier)
+		clear_preemptible(cctx->tier, cpu);
+	__sync_lock_test_and_set(&cctx->tier, tier);
+	if (tier == TEMPER_CRITICAL) {
+		clear_core(cpu);
+		if (tctx->fence && lend != TEMPER_LEND_PER_CORE)
+			reclaim_fence(tctx->generation, lend, cpu);
+		return;
+	}
+	if (tier >= TEMPER_TIERS)
+		return;
+	set_preemptible(tier, cpu);
+	if ((is_overtaken(cctx, tier) || !may_serve(tctx->generation, lend, tier, cpu)) &&
+	    clear_preemptible(tier, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* prev goes on for another slice, paid for like the first. */
+static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
+					 struct cpu_ctx *cctx, s32 cpu)
+{
+	struct group_ctx *group = task_group(tctx);
+
+	if (group)
+		__sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
+	tctx->charged += SLICE_NS;
+	prev->scx.slice = SLICE_NS;
+	/*
+	 * The kernel will not call running: its tier may be another now, somebody
+	 * may have claimed this CPU, and a rescued task has had its slice.
+	 */
+	tctx->owed = 0;
+	publish(prev, tctx, cctx, cpu);
+}
+
+/*
+ * This CPU stopped to be critical: its core, or its fence, may now serve those
+ * that were refused. They wait in queues, and nobody else wakes an idle CPU.
+ */
+__noinline int offer_released(u64 generation, s32 cpu)
+{
+	u32 fence_id = fence_of_cpu(generation, cpu);
+	struct temper_mask *fence;
+	s32 sibling = cpu;
+	int i;
+
+	if (has_smt) {
+		for (i = 0; i < 8; i++) {
+			sibling = next_sibling(sibling);
+			if (sibling == cpu)
+				break;
+			if (scx_bpf_test_and_clear_cpu_idle(sibling))
+				scx_bpf_kick_cpu(sibling, SCX_KICK_IDLE);
+		}
+	}
+	fence = plan_fence(generation, fence_id);
+	if (!fence_id || !fence)
+		return 0;
+	for_each_num(i, 0, TEMPER_MAX_CPUS) {
+		if (i >= nr_cpus)
+			break;
+		if (i != cpu && mask_has(fence, i) && scx_bpf_test_and_clear_cpu_idle(i))
+			scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	u32 llc = cpu_llc(cpu), prev_tier = TEMPER_NO_TIER;
+	u64 generation = current_generation();
+	struct temper_plan_head *head = plan_head(generation);
+	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	struct task_ctx *tctx = NULL;
+	s32 from;
+	int tier;
+
+	if (!cctx)
+		return;
+	/* prev may be about to sleep: only a queued one can go on. */
+	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
+		tctx = lookup_task(prev);
+	if (tctx)
+		prev_tier = tctx->tier;
+	if (cctx->rescues &&
+	    serve_rescued(cpu, cctx,
+			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND)))
+		return;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++) {
+		if (tier == TEMPER_SYSTEM && cctx->released) {
+			cctx->released = false;
+			if (higher_waits(TEMPER_TIERS))
+				offer_released(generation, cpu);
+		}
+		if (tier > prev_tier)
+			break;
+		if (!queued_in(tier) && tier != prev_tier)
+			continue;
+		if (!may_serve(generation, lend, tier, cpu)) {
+			if (tier == prev_tier)
+				return;
+			continue;
+		}
+		from = llc;
+		if (tier == prev_tier && tctx) {
+			from = queued_in(tier) ? due_llc(tctx, tier, cpu) : -1;
+			if (from < 0)
+				break;
+		}
+		if (consume_tier(tier, from))
+			return;
+	}
+	if (prev && tctx && prev_tier < TEMPER_TIERS &&
+	    may_serve(generation, lend, prev_tier, cpu)) {
+		keep_running(prev, tctx, cctx, cpu);
+		return;
+	}
+	/* Nothing else runs here: no reason to space out rescues. */
+	if (cctx->rescues)
+		serve_rescued(cpu, cctx, false);
+}
+
 void SCHED_OP(running, struct task_struct *p)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	struct task_ctx *tctx = lookup_task(p);
-	struct temper_plan_head *head;
 	u64 now = scx_bpf_now();
 
 	if (!cctx || !tctx)
@@ -342,23 +401,7 @@ void SCHED_OP(running, struct task_struct *p)
 	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;
 
-	cctx->tier = rank_on_cpu(p, tctx);
-	if (cctx->tier == TEMPER_CRITICAL) {
-		clear_core(cpu);
-		head = plan_head(tctx->generation);
-		if (tctx->fence && head && head->lend != TEMPER_LEND_PER_CORE)
-			reclaim_fence(tctx->generation, head->lend, cpu);
-		return;
-	}
-	if (cctx->tier >= TEMPER_TIERS)
-		return;
-	set_preemptible(cctx->tier, cpu);
-	/* I3: the atomic or of set_preemptible comes before this read. */
-	if (*(volatile u64 *)&queued_seq != cctx->queued_seen) {
-		cctx->queued_seen = *(volatile u64 *)&queued_seq;
-		if (higher_waits(cctx->tier) && clear_preemptible(cctx->tier, cpu))
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	publish(p, tctx, cctx, cpu);
 }
 
 void SCHED_OP(stopping, struct task_struct *p, bool runnable)
@@ -379,6 +422,23 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 	used = p->se.sum_exec_runtime - tctx->exec_at;
 	settle_charge(tctx, used);
 	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
+}
+
+/*
+ * I3, for a CPU that goes idle: its bit in the idle mask is set by now. Of an
+ * enqueue that found it busy and this look at the queues one sees the other.
+ * A CPU on its way offline must be let go: dispatch is not called there any
+ * more, and kicked again and again it never dies.
+ */
+void SCHED_OP(update_idle, s32 cpu, bool idle)
+{
+	struct cpu_ctx *cctx;
+
+	if (!idle || !mask_has(&online, cpu))
+		return;
+	cctx = try_lookup_cpu(cpu);
+	if (cctx && (is_overtaken(cctx, TEMPER_TIERS) || cctx->rescues))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_args *args)
@@ -450,12 +510,15 @@ void SCHED_OP(cpu_online, s32 cpu)
 
 	if (cctx)
 		cctx->tier = TEMPER_NO_TIER;
+	set_online(cpu, true);
 }
 
+/* Tasks in its rescue queue move on with the next pass of the timer. */
 void SCHED_OP(cpu_offline, s32 cpu)
 {
 	int tier;
 
+	set_online(cpu, false);
 	for (tier = 0; tier < TEMPER_TIERS; tier++)
 		clear_preemptible(tier, cpu);
 }
@@ -482,6 +545,7 @@ s32 SCHED_OP_SLEEPABLE(init)
 		cctx = try_lookup_cpu(cpu);
 		if (cctx)
 			cctx->tier = TEMPER_NO_TIER;
+		set_online(cpu, is_online(cpu));
 		err = scx_bpf_create_dsq(rescue_dsq(cpu), -1);
 		if (err)
 			return err;
@@ -501,6 +565,7 @@ struct sched_ext_ops temper_ops = {
 	.dispatch = (void *)temper_dispatch,
 	.running = (void *)temper_running,
 	.stopping = (void *)temper_stopping,
+	.update_idle = (void *)temper_update_idle,
 	.init_task = (void *)temper_init_task,
 	.disable = (void *)temper_disable,
 	.cgroup_init = (void *)temper_cgroup_init,

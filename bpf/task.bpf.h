@@ -76,10 +76,13 @@ static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
 
 /*
  * BPF programs run with migration disabled: a count of one on the running task
- * itself is our own.
+ * itself is our own. Without CONFIG_PREEMPT_RCU kernels from 6.18 on do not
+ * count themselves, and to move such a task would eject us.
  */
 static __always_inline bool is_migration_disabled(const struct task_struct *p)
 {
+	if (!prog_counts_itself)
+		return p->migration_disabled;
 	if (p->migration_disabled == 1)
 		return (struct task_struct *)bpf_get_current_task_btf() != p;
 	return p->migration_disabled;
@@ -127,7 +130,16 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 
 	group = bpf_cgroup_ancestor(cgrp, m.level);
 	if (group) {
-		share = bpf_cgrp_storage_get(&group_ctxs, group, NULL, 0);
+		/*
+		 * Without the cpu controller the kernel tells us nothing of the
+		 * group: no cgroup_init. Its share is the default weight's.
+		 */
+		share = bpf_cgrp_storage_get(&group_ctxs, group, NULL,
+					     BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (share && !share->weight) {
+			share->weight = DEFAULT_WEIGHT;
+			share->tier = TEMPER_NO_TIER;
+		}
 		if (share)
 			rebase_group(share, m.tier);
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,14 +42,16 @@ func (n node) stop(ctx context.Context, pinDir string) error {
 		return fmt.Errorf("open scheduler: %w", err)
 	}
 	defer e.Close()
+	// Of another build only the pins are known: that they are there is enough.
 	before, err := e.State()
-	if err != nil {
+	if err != nil && !errors.Is(err, sched.ErrOtherBuild) {
 		return fmt.Errorf("read state: %w", err)
 	}
+	attached := before.Attached || err != nil
 	if err := n.detach(ctx, e, pinDir); err != nil {
 		return err
 	}
-	if !before.Attached { // ejected: only its pins were left
+	if !attached { // ejected: only its pins were left
 		return n.nothingToStop(pinDir)
 	}
 	fmt.Fprintln(n.stdout, "temper: detached, the kernel's own scheduler runs this node")
@@ -98,7 +99,7 @@ func (n node) awaitStock(ctx context.Context, pinDir string) error {
 		if err != nil {
 			return fmt.Errorf("read state: %w", err)
 		}
-		if !state.Attached && !strings.HasPrefix(state.Ops, sched.Name) {
+		if !state.Attached && !sched.IsOurs(state.Ops) {
 			return nil
 		}
 		select {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/temper-sched/temper/internal/policy"
@@ -102,7 +101,7 @@ func (w watch) poll(quiet map[string]bool) *ending {
 	switch {
 	case state.Exit != nil:
 		return &ending{state.Exit.Reason, state.Exit.Message}
-	case strings.HasPrefix(state.Ops, sched.Name): // on its way out: the reason follows
+	case sched.IsOurs(state.Ops): // on its way out: the reason follows
 		return nil
 	case state.Ops != "":
 		return &ending{sched.ForeignScheduler, fmt.Sprintf("scheduler %q is loaded instead", state.Ops)}

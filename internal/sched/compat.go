@@ -16,7 +16,9 @@ import (
 
 // Flags of the ops: a task that is the last one, exits, or has migration
 // disabled still goes through enqueue, because only there is it accounted for.
+// Having update_idle must not cost us the kernel's idle mask.
 const (
+	opsKeepBuiltinIdle      = 1 << 0
 	opsEnqLast              = 1 << 1
 	opsEnqExiting           = 1 << 2
 	opsEnqMigrationDisabled = 1 << 4
@@ -111,11 +113,25 @@ func initOps(ops *ebpf.MapSpec) error {
 		case "name":
 			copy(at, Name)
 		case "flags":
-			binary.LittleEndian.PutUint64(at, opsEnqLast|opsEnqExiting|opsEnqMigrationDisabled)
+			binary.LittleEndian.PutUint64(at, opsKeepBuiltinIdle|opsEnqLast|opsEnqExiting|opsEnqMigrationDisabled)
 		case "timeout_ms":
 			binary.LittleEndian.PutUint32(at, watchdogMillis)
 		}
 	}
 	ops.Contents[0].Value = value
 	return nil
+}
+
+// progCountsItself reports whether a BPF program that runs on a task counts in
+// the task's migration_disabled: always before 6.18, and with CONFIG_PREEMPT_RCU
+// since.
+func progCountsItself(kernel *btf.Spec) bool {
+	if major, minor, ok := version(kernelRelease()); ok && (major < 6 || major == 6 && minor < 18) {
+		return true
+	}
+	var task *btf.Struct
+	if err := kernel.TypeByName("task_struct", &task); err != nil {
+		return true
+	}
+	return slices.ContainsFunc(task.Members, func(m btf.Member) bool { return m.Name == "rcu_read_lock_nesting" })
 }

@@ -158,6 +158,34 @@ func TestForeignSchedulerIsLeftAlone(t *testing.T) {
 	}
 }
 
+// A directory with pins of others is neither used nor removed.
+func TestForeignPinsAreLeftAlone(t *testing.T) {
+	requireGuest(t)
+	dir := filepath.Join(bpffsDir, "others")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	pin := filepath.Join(dir, "theirs")
+	if err := m.Pin(pin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Attach(t.Context(), Config{PinDir: dir, CPUs: readTopology(t)}); err == nil {
+		t.Error("attached into a directory of others")
+	}
+	if _, err := Open(dir); err == nil {
+		t.Error("opened a directory of others")
+	}
+	if _, err := os.Stat(pin); err != nil {
+		t.Errorf("their pin: %v", err)
+	}
+}
+
 // The documented privileges suffice, and each is needed.
 func TestCapabilities(t *testing.T) {
 	requireGuest(t)

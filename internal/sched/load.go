@@ -12,12 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/topology"
@@ -47,12 +47,6 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Names below the pin directory that are not maps.
-const (
-	pinLink   = "link"
-	pinObject = "object"
-)
-
 // programs are the syscall programs that any process may run on an attached
 // scheduler: they are pinned like the maps.
 var programs = []string{"temper_apply", "temper_requeue", "temper_heartbeat"}
@@ -65,6 +59,24 @@ type Scheduler struct {
 	programs map[string]*ebpf.Program
 	plans    planMaps
 	adopted  bool
+	missing  string // a pin that this build needs and does not find
+}
+
+// ErrOtherBuild means that another build of Temper is attached: it can be
+// detached and replaced, but not read.
+var ErrOtherBuild = errors.New("another build of temper is attached")
+
+// needed lists the maps that a handle reads or writes.
+var needed = []string{
+	"plan_groups", "plan_heads", "plan_fences", "plan_cpu_fences", "plan_generation",
+	"controls", "exits", "tier_counters",
+}
+
+func (s *Scheduler) check() error {
+	if s.missing == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: it pinned no %s", ErrOtherBuild, s.missing)
 }
 
 // Adopted reports whether Attach found a scheduler of this object attached.
@@ -100,20 +112,29 @@ func adopt(cfg Config) (*Scheduler, error) {
 	}
 	s, err := Open(cfg.PinDir)
 	if errors.Is(err, ErrNotAttached) {
-		return nil, nil
+		return nil, removePins(cfg.PinDir)
 	}
-	if err == nil {
-		state, stateErr := s.State()
-		if stateErr == nil && state.Attached && s.isThisBuild(cfg) {
-			s.adopted = true
-			return s, s.Heartbeat()
-		}
-		if cfg.Log != nil {
-			cfg.Log.Info("replace pinned scheduler", "attached", state.Attached, "pin_dir", cfg.PinDir)
-		}
-		_ = s.Close()
+	if err != nil {
+		return nil, err
 	}
-	return nil, removePins(cfg.PinDir)
+	if s.isAlive(cfg) {
+		s.adopted = true
+		return s, nil
+	}
+	if cfg.Log != nil {
+		cfg.Log.Info("replace pinned scheduler", "pin_dir", cfg.PinDir)
+	}
+	return nil, s.Detach()
+}
+
+// isAlive reports whether this build's scheduler, as it would be loaded now,
+// runs the node.
+func (s *Scheduler) isAlive(cfg Config) bool {
+	if s.missing != "" || !s.isThisBuild(cfg) || s.Heartbeat() != nil {
+		return false
+	}
+	state, err := s.State()
+	return err == nil && state.Attached
 }
 
 // fingerprint identifies the build and what was set before the load: two
@@ -123,8 +144,8 @@ func fingerprint(cfg Config) [sha256.Size]byte {
 	h.Write(_SchedBytes)
 	fmt.Fprint(h, cfg.DeadMan)
 	for _, c := range cfg.CPUs {
-		// Not whether it is online: that changes, and the kernel side follows it.
-		fmt.Fprint(h, " ", c.ID, c.Core, c.LLC)
+		// Not its place: sysfs hides that of a CPU that is offline.
+		fmt.Fprint(h, " ", c.ID)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
@@ -217,6 +238,9 @@ func prepare(cfg Config) (*ebpf.CollectionSpec, error) {
 	if err := describeNode(spec, cfg); err != nil {
 		return nil, err
 	}
+	if err := spec.Variables["prog_counts_itself"].Set(progCountsItself(kernel)); err != nil {
+		return nil, fmt.Errorf("set prog_counts_itself: %w", err)
+	}
 	return spec, nil
 }
 
@@ -270,42 +294,6 @@ func describeCPUs(cpus []topology.CPU, out []schedTemperCpuTopology, llcs []sche
 	return nrCPUs, nrLLCs, smt, nil
 }
 
-// stagingDir has no dot: bpffs reserves names with one.
-func stagingDir(pinDir string) string { return pinDir + "_new" }
-
-// pinAll pins what another process needs to adopt the scheduler.
-func pinAll(coll *ebpf.Collection, object *ebpf.Map, dir string) error {
-	for name, m := range coll.Maps {
-		if strings.HasPrefix(name, ".") || strings.Contains(name, ".") || name == "temper_ops" {
-			continue
-		}
-		if err := m.Pin(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("pin map %s: %w", name, err)
-		}
-	}
-	for _, name := range programs {
-		if err := coll.Programs[name].Pin(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("pin program %s: %w", name, err)
-		}
-	}
-	if err := object.Pin(filepath.Join(dir, pinObject)); err != nil {
-		return fmt.Errorf("pin object map: %w", err)
-	}
-	return nil
-}
-
-// removePins removes a pin directory. The link goes first: from then on the
-// kernel's own scheduler runs.
-func removePins(dir string) error {
-	if err := os.Remove(filepath.Join(dir, pinLink)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove pinned link: %w", err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove pins: %w", err)
-	}
-	return nil
-}
-
 // Open returns a handle on the scheduler pinned below pinDir. The error wraps
 // ErrNotAttached if there is none.
 func Open(pinDir string) (_ *Scheduler, err error) {
@@ -318,10 +306,12 @@ func Open(pinDir string) (_ *Scheduler, err error) {
 			_ = s.Close()
 		}
 	}()
-	entries, err := os.ReadDir(pinDir)
-	if errors.Is(err, os.ErrNotExist) {
+	if err := isPinDir(pinDir); errors.Is(err, os.ErrNotExist) {
 		return nil, ErrNotAttached
+	} else if err != nil {
+		return nil, fmt.Errorf("read pin directory: %w", err)
 	}
+	entries, err := os.ReadDir(pinDir)
 	if err != nil {
 		return nil, fmt.Errorf("read pin directory: %w", err)
 	}
@@ -332,6 +322,16 @@ func Open(pinDir string) (_ *Scheduler, err error) {
 	}
 	if _, err := os.Stat(filepath.Join(pinDir, pinLink)); err != nil {
 		return nil, fmt.Errorf("%w: %s holds no link", ErrNotAttached, pinDir)
+	}
+	for _, name := range needed {
+		if s.maps[name] == nil {
+			s.missing = name
+		}
+	}
+	for _, name := range programs {
+		if s.programs[name] == nil {
+			s.missing = name
+		}
 	}
 	s.plans = planMaps{
 		groups: s.maps["plan_groups"], heads: s.maps["plan_heads"], fences: s.maps["plan_fences"],
@@ -362,6 +362,9 @@ func (s *Scheduler) open(name string) error {
 // Apply puts a plan in force, whole: until it returns the plan before it holds,
 // and a refused one changes nothing.
 func (s *Scheduler) Apply(p policy.Plan) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	next, err := s.plans.fill(p)
 	if err != nil {
 		return err
@@ -370,18 +373,21 @@ func (s *Scheduler) Apply(p policy.Plan) error {
 	if err != nil {
 		return fmt.Errorf("apply plan: %w", err)
 	}
-	switch int32(ret) {
+	switch errno := unix.Errno(-int32(ret)); errno {
 	case 0:
-	case -11:
+	case unix.EAGAIN:
 		return fmt.Errorf("apply plan: %w", ErrConcurrentApply)
 	default:
-		return fmt.Errorf("apply plan: refused by the kernel side with %d", int32(ret))
+		return fmt.Errorf("apply plan: refused by the kernel side: %w", errno)
 	}
 	return s.run("temper_requeue")
 }
 
 // Plan returns the plan in force. Groups carry ids only.
 func (s *Scheduler) Plan() (policy.Plan, error) {
+	if err := s.check(); err != nil {
+		return policy.Plan{}, err
+	}
 	generation, err := s.plans.current()
 	if err != nil || generation == 0 {
 		return policy.Plan{}, err
@@ -407,26 +413,14 @@ func (s *Scheduler) run(name string) error {
 	return nil
 }
 
-// detachTimeout bounds the wait for the kernel: it took 0.1 to 0.5 s in an
-// emulated guest.
-const detachTimeout = 10 * time.Second
-
 // Detach returns the node to the kernel's own scheduler, waits until that is
 // so, and removes the pins.
 func (s *Scheduler) Detach() error {
 	err := errors.Join(removePins(s.pinDir), os.RemoveAll(probeDir(s.pinDir)), s.Close())
-	deadline := time.Now().Add(detachTimeout)
-	for err == nil {
-		state, stateErr := readSysfs()
-		if stateErr != nil || state.Kernel == "disabled" || !isOurs(state.Ops) {
-			return stateErr
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("detach: the kernel still says %q after %s", state.Kernel, detachTimeout)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if err != nil {
+		return err
 	}
-	return err
+	return awaitStock()
 }
 
 // Close gives up the handle. The scheduler stays attached.

@@ -235,7 +235,7 @@ func checkForeign() Check {
 	if err != nil {
 		return pass(name, "none")
 	}
-	if state.Kernel == "enabled" && !isOurs(state.Ops) {
+	if state.Kernel == "enabled" && !IsOurs(state.Ops) {
 		return fail(name, ForeignScheduler, fmt.Sprintf("%q is loaded", state.Ops), fixForeign)
 	}
 	return pass(name, "none")

@@ -141,6 +141,7 @@ const (
 	schedProgTemperRunning         = "temper_running"
 	schedProgTemperSelectCpu       = "temper_select_cpu"
 	schedProgTemperStopping        = "temper_stopping"
+	schedProgTemperUpdateIdle      = "temper_update_idle"
 	schedVarDeadManNs              = "dead_man_ns"
 	schedVarExportTemperExitCode   = "export_temper_exit_code"
 	schedVarExportTemperLend       = "export_temper_lend"
@@ -151,6 +152,7 @@ const (
 	schedVarNrCpus                 = "nr_cpus"
 	schedVarNrLlcs                 = "nr_llcs"
 	schedVarNrWords                = "nr_words"
+	schedVarProgCountsItself       = "prog_counts_itself"
 	schedVarTopology               = "topology"
 )
 
@@ -214,6 +216,7 @@ type schedProgramSpecs struct {
 	TemperRunning         *ebpf.ProgramSpec `ebpf:"temper_running"`
 	TemperSelectCpu       *ebpf.ProgramSpec `ebpf:"temper_select_cpu"`
 	TemperStopping        *ebpf.ProgramSpec `ebpf:"temper_stopping"`
+	TemperUpdateIdle      *ebpf.ProgramSpec `ebpf:"temper_update_idle"`
 }
 
 // schedMapSpecs contains maps before they are loaded into the kernel.
@@ -248,6 +251,7 @@ type schedVariableSpecs struct {
 	NrCpus               *ebpf.VariableSpec `ebpf:"nr_cpus"`
 	NrLlcs               *ebpf.VariableSpec `ebpf:"nr_llcs"`
 	NrWords              *ebpf.VariableSpec `ebpf:"nr_words"`
+	ProgCountsItself     *ebpf.VariableSpec `ebpf:"prog_counts_itself"`
 	Topology             *ebpf.VariableSpec `ebpf:"topology"`
 }
 
@@ -316,6 +320,7 @@ type schedVariables struct {
 	NrCpus               *ebpf.Variable `ebpf:"nr_cpus"`
 	NrLlcs               *ebpf.Variable `ebpf:"nr_llcs"`
 	NrWords              *ebpf.Variable `ebpf:"nr_words"`
+	ProgCountsItself     *ebpf.Variable `ebpf:"prog_counts_itself"`
 	Topology             *ebpf.Variable `ebpf:"topology"`
 }
 
@@ -341,6 +346,7 @@ type schedPrograms struct {
 	TemperRunning         *ebpf.Program `ebpf:"temper_running"`
 	TemperSelectCpu       *ebpf.Program `ebpf:"temper_select_cpu"`
 	TemperStopping        *ebpf.Program `ebpf:"temper_stopping"`
+	TemperUpdateIdle      *ebpf.Program `ebpf:"temper_update_idle"`
 }
 
 func (p *schedPrograms) Close() error {
@@ -363,6 +369,7 @@ func (p *schedPrograms) Close() error {
 		p.TemperRunning,
 		p.TemperSelectCpu,
 		p.TemperStopping,
+		p.TemperUpdateIdle,
 	)
 }
 

@@ -34,16 +34,10 @@ func TestNobodyStarves(t *testing.T) {
 	time.Sleep(settle)
 	before := runTimes(t, hogs)
 	got := shares(t, shareTime, critical)
-	after := runTimes(t, hogs)
-
+	expectProgress(t, before, runTimes(t, hogs))
 	t.Logf("critical %.2f CPUs of %d", got[0], cpus)
 	if got[0] < 0.8*float64(cpus) {
 		t.Errorf("critical got %.2f CPUs of %d: the bound costs too much", got[0], cpus)
-	}
-	for thread, ran := range after {
-		if ran == before[thread] {
-			t.Errorf("thread %s did not run for %s", thread, shareTime)
-		}
 	}
 	for rank, c := range readCounters(t, s) {
 		t.Logf("%s: rescued %d, worst wait %s", tier.Tier(rank), c.Rescued, time.Duration(c.WorstWaitNs))
@@ -55,6 +49,23 @@ func TestNobodyStarves(t *testing.T) {
 		}
 	}
 	stillAttached(t, s)
+
+	// Those that a CPU was about to rescue are not lost with it.
+	before = runTimes(t, hogs)
+	setOnline(t, cpus-1, "0")
+	time.Sleep(shareTime)
+	expectProgress(t, before, runTimes(t, hogs))
+	setOnline(t, cpus-1, "1")
+	stillAttached(t, s)
+}
+
+func expectProgress(t *testing.T, before, after map[string]uint64) {
+	t.Helper()
+	for thread, ran := range after {
+		if ran == before[thread] {
+			t.Errorf("thread %s did not run for %s", thread, shareTime)
+		}
+	}
 }
 
 // runTimes returns how long each spinning thread has run, by its path in /proc.

@@ -31,8 +31,8 @@ type control struct {
 	Live        uint64
 }
 
-// isOurs tells Temper's name in root/ops, to which the kernel may append a suffix.
-func isOurs(ops string) bool { return ops == Name || strings.HasPrefix(ops, Name+"_") }
+// IsOurs tells Temper's name in root/ops, to which the kernel may append a suffix.
+func IsOurs(ops string) bool { return ops == Name || strings.HasPrefix(ops, Name+"_") }
 
 // readSysfs reads what the kernel says about sched_ext.
 func readSysfs() (State, error) {
@@ -76,7 +76,10 @@ func (s *Scheduler) State() (State, error) {
 	if err != nil {
 		return state, err
 	}
-	state.Attached = state.Kernel == "enabled" && isOurs(state.Ops)
+	if err := s.check(); err != nil {
+		return state, err
+	}
+	state.Attached = state.Kernel == "enabled" && IsOurs(state.Ops)
 	if state.Generation, err = s.plans.current(); err != nil {
 		return state, err
 	}

@@ -3,7 +3,6 @@
 package sched
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -154,15 +153,17 @@ func TestHotplug(t *testing.T) {
 	low := testCgroup(t, "low")
 	apply(t, s, planGroup(t, low, policy.Group{Tier: tier.Background}))
 	spinners(t, low, 8, -1)
-	for round := range 10 {
+	for range 10 {
 		for cpu := 1; cpu < len(readTopology(t)); cpu++ {
-			online := filepath.Join("/sys/devices/system/cpu", "cpu"+strconv.Itoa(cpu), "online")
 			for _, value := range []string{"0", "1"} {
-				if err := os.WriteFile(online, []byte(value), 0o644); err != nil {
-					t.Fatalf("round %d: %v", round, err)
-				}
+				setOnline(t, cpu, value)
 				stillAttached(t, s)
 			}
 		}
 	}
+}
+
+func setOnline(t *testing.T, cpu int, value string) {
+	t.Helper()
+	write(t, filepath.Join("/sys/devices/system/cpu", "cpu"+strconv.Itoa(cpu)), "online", value)
 }
