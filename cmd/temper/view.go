@@ -79,7 +79,7 @@ func (v *view) tiers(before, after sched.Stats) {
 			WorstWait:            now.WorstWait,
 			PreemptionsPerSecond: v.perSecond(grown(then.Preemptions, now.Preemptions)),
 			PreemptedPerSecond:   v.perSecond(grown(then.Preempted, now.Preempted)),
-			RescuesPerSecond:     v.perSecond(grown(then.Starving, now.Starving)),
+			RescuesPerSecond:     v.perSecond(grown(then.Rescued, now.Rescued)),
 			Inversion:            max(now.Inversion-then.Inversion, 0),
 		})
 		v.WorstWait = max(v.WorstWait, now.WorstWait)

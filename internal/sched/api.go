@@ -120,7 +120,7 @@ type TierStats struct {
 	Preempted    uint64        `json:"preempted"`     // CPUs it lost to a higher one
 	Inversion    time.Duration `json:"inversion_ns"`
 	InversionMax time.Duration `json:"inversion_max_ns"`
-	Starving     uint64        `json:"starving"` // served out of turn to keep the starvation bound
+	Rescued      uint64        `json:"rescued"` // served out of turn to keep the starvation bound
 }
 
 // GroupStats is the same for one group of the plan.

@@ -14,6 +14,9 @@ import (
 // one that may run anywhere, both beside 16 spinners.
 const boundFactor = 2
 
+// lostWakeup is far above what a preemption takes and far below a slice.
+const lostWakeup = time.Millisecond
+
 // Affinity is first-class: taskset and the kubelet's static CPU manager bind
 // critical threads, and those must be served as fast there as others anywhere.
 func TestBoundCriticalWakesAsFast(t *testing.T) {
@@ -31,6 +34,12 @@ func TestBoundCriticalWakesAsFast(t *testing.T) {
 	t.Logf("one CPU  p50 %s p99 %s max %s", quantile(bound, 0.5), quantile(bound, 0.99), bound[len(bound)-1])
 	if got, limit := quantile(bound, 0.99), boundFactor*quantile(free, 0.99); got > limit {
 		t.Errorf("p99 %s bound to a CPU, want at most %s", got, limit)
+	}
+	// A claim that leaked, or an idle CPU lost to background, costs a slice.
+	for _, late := range [][]time.Duration{free, bound} {
+		if longest := late[len(late)-1]; longest > lostWakeup {
+			t.Errorf("one wakeup ran after %s: somebody was in its way", longest)
+		}
 	}
 	stillAttached(t, s)
 }

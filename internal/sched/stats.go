@@ -65,7 +65,7 @@ func (s *Scheduler) count(stats *TierStats, t tier.Tier) error {
 	for _, c := range perCPU {
 		stats.Preemptions += c.Preemptions
 		stats.Preempted += c.Preempted
-		stats.Starving += c.Rescued
+		stats.Rescued += c.Rescued
 		stats.WorstWait = max(stats.WorstWait, time.Duration(c.WorstWaitNs))
 	}
 	return nil
