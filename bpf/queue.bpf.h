@@ -50,6 +50,15 @@ static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
 	return higher_waits(tier);
 }
 
+static __always_inline void count_queued(struct task_ctx *tctx, u32 tier, u64 now)
+{
+	tctx->queued_at = now;
+	tctx->queued_tier = tier;
+	one_copy(tier);
+	if (tier < TEMPER_TIERS)
+		__sync_fetch_and_add(&nr_queued[tier], 1);
+}
+
 static __always_inline void uncount_queued(struct task_ctx *tctx)
 {
 	u32 tier = tctx->queued_tier;
@@ -87,11 +96,8 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 	/* It may have been taken out of another tier's queue without running. */
 	if (tctx->queued_at && tctx->queued_tier != tier)
 		uncount_queued(tctx);
-	if (!tctx->queued_at) {
-		tctx->queued_at = scx_bpf_now();
-		tctx->queued_tier = tier;
-		__sync_fetch_and_add(&nr_queued[tier], 1);
-	}
+	if (!tctx->queued_at)
+		count_queued(tctx, tier, scx_bpf_now());
 	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
 }
 

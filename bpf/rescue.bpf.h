@@ -74,6 +74,24 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	return true;
 }
 
+/*
+ * p's pod changed its tier while p waited: it queues anew, by the clock of its
+ * new tier and from now on.
+ */
+static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+					 struct task_ctx *tctx, u64 now)
+{
+	u32 tier = tctx->tier;
+	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
+
+	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, SLICE_NS));
+	/* Before the move: a CPU may run it at once, and running counts it out. */
+	uncount_queued(tctx);
+	count_queued(tctx, tier, now);
+	if (scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
+		count_insertion(tier);
+}
+
 /* Move p out of its queue if it has waited too long or has no business there. */
 static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 				       u64 served, u64 now)
@@ -82,11 +100,12 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 
 	if (!tctx || !tctx->queued_at)
 		return;
-	if (!is_starving(tctx->queued_at, served, now) && !tctx->owed &&
-	    tctx->tier == tctx->queued_tier)
-		return;
-	if (hand_over(it, p, tctx))
-		count_rescued(tctx->tier);
+	if (is_starving(tctx->queued_at, served, now) || tctx->owed) {
+		if (hand_over(it, p, tctx))
+			count_rescued(tctx->tier);
+	} else if (tctx->tier != tctx->queued_tier) {
+		change_queue(it, p, tctx, now);
+	}
 }
 
 /* A CPU went offline, or a task of another class holds it: its rescued tasks move on. */

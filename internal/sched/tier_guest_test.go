@@ -16,8 +16,8 @@ import (
 // but for what the starvation bound costs.
 const (
 	rivalCPU   = 1
-	winnerMin  = 0.90
-	loserMax   = 0.10
+	winnerMin  = 0.80
+	loserMax   = 0.20
 	settle     = 300 * time.Millisecond
 	shareTime  = 2 * time.Second
 	equalSlack = 0.05
