@@ -4,6 +4,7 @@ package guest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -39,6 +40,12 @@ type PanicError struct {
 
 // Error shows the console's tail: the kernel's own words are the cause.
 func (e *PanicError) Error() string { return "guest kernel panicked:\n" + e.Console }
+
+// IsStaleBreakpoint reports whether the kernel died of a breakpoint of its own
+// code patching. Under emulation with a thread per vCPU a busy vCPU was seen to
+// run one that the kernel had taken out again, at an attach or a detach: the
+// fault is the emulator's, and rare.
+func (e *PanicError) IsStaleBreakpoint() bool { return strings.Contains(e.Console, "Oops: int3:") }
 
 // TimeoutError is a guest that was still running when its context ended.
 type TimeoutError struct {

@@ -116,6 +116,7 @@ func TestVerdict(t *testing.T) {
 		"unreadable out":   {result: &wire.Result{OutError: "denied"}, want: func(err error) bool { return err != nil }},
 		"another kernel":   {result: &wire.Result{Release: "5.0"}, want: func(err error) bool { return err != nil }},
 		"panic":            {o: outcome{console: "boot\nKernel panic - not syncing: x\n", stream: io.EOF}, want: is(func(e *PanicError) bool { return strings.HasPrefix(e.Console, "Kernel panic") })},
+		"breakpoint":       {o: outcome{console: "Oops: int3: 0000 [#1] SMP NOPTI\nKernel panic - not syncing: x\n", stream: io.EOF}, want: is(func(e *PanicError) bool { return e.IsStaleBreakpoint() })},
 		"panic, timed out": {o: outcome{console: "Kernel panic - not syncing: x", cause: os.ErrDeadlineExceeded}, want: is(func(*PanicError) bool { return true })},
 		"timeout":          {o: outcome{console: "a\nb", cause: os.ErrDeadlineExceeded}, want: is(func(e *TimeoutError) bool { return e.Console == "a\nb" && errors.Is(e, os.ErrDeadlineExceeded) })},
 		"qemu refused":     {o: outcome{emulator: "no such device", stream: io.EOF}, want: is(func(e *LostError) bool { return e.Emulator == "no such device" })},

@@ -62,6 +62,12 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		err = cmd.Run(ctx)
 	}
+	if panicked, ok := errors.AsType[*guest.PanicError](err); ok && panicked.IsStaleBreakpoint() {
+		fmt.Fprintln(os.Stderr, "inguest: the emulator ran a breakpoint that the kernel had removed: once more\n"+panicked.Console)
+		if cmd, err = o.command(); err == nil {
+			err = cmd.Run(ctx)
+		}
+	}
 	if o.verbose {
 		p := cmd.Provenance()
 		fmt.Fprintf(os.Stderr, "inguest: kernel %s, %s, clock %s, boot %v, command %v\n",
