@@ -6,11 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,24 +33,47 @@ const listsAge = 24 * time.Hour
 
 // archive is a private apt state: its own sources, lists and downloads.
 type archive struct {
-	dir string // below the cache
-	log *slog.Logger
-	idx map[string]index // by suite, parsed on first use
+	dir    string // below the cache
+	mirror string
+	log    *slog.Logger
+	idx    map[string]index // by suite, parsed on first use
 	// updated is set once this process has fetched the lists.
 	updated bool
 }
 
-// mirror is where packages come from; TEMPER_MIRROR names a closer one.
-func mirror() string {
+// debianMirror matches a Debian archive in apt's sources, old format or new.
+var debianMirror = regexp.MustCompile(`(?m)^(?:deb |URIs:)[^#\n]*?(https?://\S+/debian)/?(?:\s|$)`)
+
+// mirror is where packages come from: TEMPER_MIRROR, or what this host uses.
+func mirror(etc fs.FS) (string, error) {
 	if m := os.Getenv("TEMPER_MIRROR"); m != "" {
-		return m
+		return m, nil
 	}
-	return "http://deb.debian.org/debian"
+	for _, pattern := range []string{"apt/sources.list.d/*.sources", "apt/sources.list.d/*.list", "apt/sources.list"} {
+		files, err := fs.Glob(etc, pattern)
+		if err != nil {
+			return "", fmt.Errorf("find Debian mirror: %w", err)
+		}
+		for _, file := range files {
+			text, err := fs.ReadFile(etc, file)
+			if err != nil {
+				continue // another file may do
+			}
+			if found := debianMirror.FindSubmatch(text); found != nil {
+				return string(found[1]), nil
+			}
+		}
+	}
+	return "", errors.New("find Debian mirror: none in /etc/apt; set TEMPER_MIRROR to the address of one")
 }
 
 // newArchive prepares the apt state below cacheDir without using the network.
 func newArchive(cacheDir string, log *slog.Logger) (*archive, error) {
-	a := &archive{dir: filepath.Join(cacheDir, "apt"), log: log, idx: map[string]index{}}
+	from, err := mirror(os.DirFS("/etc"))
+	if err != nil {
+		return nil, err
+	}
+	a := &archive{dir: filepath.Join(cacheDir, "apt"), mirror: from, log: log, idx: map[string]index{}}
 	for _, d := range []string{"lists/partial", "cache/archives/partial", "debs"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, d), 0o755); err != nil {
 			return nil, fmt.Errorf("create apt state %s: %w", a.dir, err)
@@ -112,7 +138,7 @@ func aptErrors(out []byte) string {
 func (a *archive) writeSources(names []string, keyring string) error {
 	var b strings.Builder
 	for _, s := range names {
-		fmt.Fprintf(&b, "deb [arch=amd64 signed-by=%s] %s %s main\n", keyring, mirror(), s)
+		fmt.Fprintf(&b, "deb [arch=amd64 signed-by=%s] %s %s main\n", keyring, a.mirror, s)
 	}
 	if err := os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("write apt sources: %w", err)
@@ -127,7 +153,7 @@ func (a *archive) update(ctx context.Context) error {
 	if _, err := os.Stat(hostKeyring); err != nil {
 		return fmt.Errorf("find Debian's archive keys: %w (install the package debian-archive-keyring)", err)
 	}
-	a.log.InfoContext(ctx, "updating package lists", "mirror", mirror(), "suites", len(suites))
+	a.log.InfoContext(ctx, "updating package lists", "mirror", a.mirror, "suites", len(suites))
 	if err := a.writeSources(suites, hostKeyring); err != nil {
 		return err
 	}
