@@ -45,7 +45,7 @@ func TestBoundCriticalWakesAsFast(t *testing.T) {
 }
 
 // What a switch and a wakeup may cost against the stock scheduler: ratios of
-// instructions, a tenth above the 1.20 and 0.87 that were measured.
+// instructions, a tenth above the 1.19 and 0.90 that were measured.
 const (
 	switchCostMax = 1.3
 	wakeCostMax   = 1.0
