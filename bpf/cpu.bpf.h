@@ -10,6 +10,7 @@ const volatile u32 nr_cpus = 1; /* possible CPUs, at most TEMPER_MAX_CPUS */
 const volatile u32 nr_words = 1; /* mask words that hold a possible CPU */
 const volatile u32 nr_llcs = 1;
 const volatile bool has_smt;
+const volatile bool no_preempt; /* an ablation of the laboratory: wait for a slice to end */
 const volatile bool prog_counts_itself; /* in migration_disabled of the running task */
 const volatile struct temper_cpu_topology topology[TEMPER_MAX_CPUS];
 const volatile struct temper_mask llc_cpus[TEMPER_MAX_LLCS];
@@ -64,6 +65,11 @@ static __always_inline s32 next_sibling(s32 cpu)
 {
 	return (u32)cpu < TEMPER_MAX_CPUS ? topology[cpu].next_sibling : cpu;
 }
+
+/* The other threads of cpu's core: at most 8 share one on any machine we know. */
+#define for_each_sibling(sibling, cpu, i)                                           \
+	for ((i) = 0, (sibling) = next_sibling(cpu); (i) < 8 && (sibling) != (cpu); \
+	     (i)++, (sibling) = next_sibling(sibling))
 
 static __always_inline u64 cpu_bit(s32 cpu)
 {
@@ -136,19 +142,14 @@ static __always_inline void set_online(s32 cpu, bool is_online)
 /* Whether another thread of cpu's core runs a critical task. */
 __noinline int sibling_is_critical(s32 cpu)
 {
-	s32 sibling = cpu;
+	s32 sibling;
 	int i;
 
 	if (!has_smt)
 		return false;
-	/* At most 8 threads share a core on any machine we know. */
-	for (i = 0; i < 8; i++) {
-		struct cpu_ctx *cctx;
+	for_each_sibling(sibling, cpu, i) {
+		struct cpu_ctx *cctx = try_lookup_cpu(sibling);
 
-		sibling = next_sibling(sibling);
-		if (sibling == cpu)
-			return false;
-		cctx = try_lookup_cpu(sibling);
 		if (cctx && cctx->tier == TEMPER_CRITICAL)
 			return true;
 	}

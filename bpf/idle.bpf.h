@@ -115,6 +115,14 @@ static __always_inline bool is_online(s32 cpu)
 	return online;
 }
 
+/* The CPUs that run a tier below critical and are not claimed. */
+static __always_inline u64 lower_word(u32 word)
+{
+	word &= TEMPER_MASK_WORDS - 1;
+	return preemptible[TEMPER_SYSTEM].words[word] | preemptible[TEMPER_STANDARD].words[word] |
+	       preemptible[TEMPER_BACKGROUND].words[word];
+}
+
 /*
  * Is fence busy, and would a CPU other than cpu stay idle in it? Idle bits and
  * preemptible bits are read without a lock: a wrong answer lends one CPU for as
@@ -127,41 +135,65 @@ __noinline int fence_use(u64 generation, s32 cpu)
 	bool busy = false, spare = false;
 	u32 id = fence_of_cpu(generation, cpu);
 	struct temper_mask own_core = {};
-	s32 sibling = cpu;
+	s32 sibling;
 	int word, i;
 
 	fence = plan_fence(generation, id);
 	if (!id || !fence)
 		return 0;
 	/* The threads of cpu's core: they are lent together with it. */
-	for (i = 0; i < 8; i++) {
+	mask_add(&own_core, cpu);
+	for_each_sibling(sibling, cpu, i)
 		mask_add(&own_core, sibling);
-		sibling = next_sibling(sibling);
-		if (sibling == cpu)
-			break;
-	}
 	idle = scx_bpf_get_idle_cpumask();
 	cores = scx_bpf_get_idle_smtmask();
 	for_each_num(word, 0, TEMPER_MASK_WORDS) {
-		u64 members, lower, own;
+		u64 members, own;
 
 		if (word >= nr_words)
 			break;
 		members = fence->words[word];
 		if (!members)
 			continue;
-		lower = preemptible[TEMPER_SYSTEM].words[word & (TEMPER_MASK_WORDS - 1)] |
-			preemptible[TEMPER_STANDARD].words[word & (TEMPER_MASK_WORDS - 1)] |
-			preemptible[TEMPER_BACKGROUND].words[word & (TEMPER_MASK_WORDS - 1)];
 		own = own_core.words[word & (TEMPER_MASK_WORDS - 1)];
 		spare |= members & mask_word(cores, word) & ~own;
 		if (word == (u32)cpu / 64)
 			members &= ~cpu_bit(cpu);
-		busy |= members & ~mask_word(idle, word) & ~lower;
+		busy |= members & ~mask_word(idle, word) & ~lower_word(word);
 	}
 	scx_bpf_put_idle_cpumask(idle);
 	scx_bpf_put_idle_cpumask(cores);
 	return busy | (u32)spare << 1;
+}
+
+/*
+ * p runs outside of its fence, which was full. Is there a CPU for it by now, that
+ * pick_idle or pick_victim would choose? Else it stays where it is for as long as
+ * it does not sleep, and its fence, idle, is lent.
+ */
+__noinline int fence_has_room(struct task_struct *p __arg_trusted, u64 generation, u32 id)
+{
+	struct temper_mask *fence = plan_fence(generation, id);
+	bool room = false, higher = false, background = false;
+	const struct cpumask *idle;
+	int word;
+
+	if (!id || !fence)
+		return 0;
+	idle = scx_bpf_get_idle_cpumask();
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		u64 mine, lowest;
+
+		if (word >= nr_words)
+			break;
+		mine = fence->words[word] & mask_word(p->cpus_ptr, word);
+		lowest = preemptible[TEMPER_BACKGROUND].words[word & (TEMPER_MASK_WORDS - 1)];
+		room |= mine & (mask_word(idle, word) | lowest);
+		higher |= mine & lower_word(word);
+		background |= lowest & mask_word(p->cpus_ptr, word);
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return room || (higher && !background);
 }
 
 /* May a task of this tier be served on cpu now? Critical may be anywhere. */
@@ -351,6 +383,8 @@ __noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 	int victim;
 
+	if (no_preempt)
+		return -1;
 	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
 		if (!may_preempt(s->tier, victim))
 			break;

@@ -204,15 +204,12 @@ static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct
 /* A critical task begins on cpu: nothing below it may stay on its core. */
 static __always_inline void clear_core(s32 cpu)
 {
-	s32 sibling = cpu;
+	s32 sibling;
 	int i;
 
 	if (!has_smt)
 		return;
-	for (i = 0; i < 8; i++) {
-		sibling = next_sibling(sibling);
-		if (sibling == cpu)
-			return;
+	for_each_sibling(sibling, cpu, i) {
 		if (is_preemptible(TEMPER_BACKGROUND, sibling) &&
 		    clear_preemptible(TEMPER_BACKGROUND, sibling))
 			scx_bpf_kick_cpu(sibling, SCX_KICK_PREEMPT);
@@ -270,9 +267,22 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 	if (tier >= TEMPER_TIERS)
 		return;
 	set_preemptible(tier, cpu);
+	if (no_preempt)
+		return;
 	if ((is_overtaken(cctx, tier) || !may_serve(tctx->generation, lend, tier, cpu)) &&
 	    clear_preemptible(tier, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* May prev go on here, as far as fences and cores are concerned? */
+static __always_inline bool may_stay(struct task_struct *prev, const struct task_ctx *tctx,
+				     u32 lend, s32 cpu)
+{
+	u32 fence = tctx->fence;
+
+	if (fence && fence_of_cpu(tctx->generation, cpu) != fence)
+		return !fence_has_room(prev, tctx->generation, fence);
+	return may_serve(tctx->generation, lend, tctx->tier, cpu);
 }
 
 /* prev goes on for another slice, paid for like the first. */
@@ -301,14 +311,11 @@ __noinline int offer_released(u64 generation, s32 cpu)
 {
 	u32 fence_id = fence_of_cpu(generation, cpu);
 	struct temper_mask *fence;
-	s32 sibling = cpu;
+	s32 sibling;
 	int i;
 
 	if (has_smt) {
-		for (i = 0; i < 8; i++) {
-			sibling = next_sibling(sibling);
-			if (sibling == cpu)
-				break;
+		for_each_sibling(sibling, cpu, i) {
 			if (scx_bpf_test_and_clear_cpu_idle(sibling))
 				scx_bpf_kick_cpu(sibling, SCX_KICK_IDLE);
 		}
@@ -341,6 +348,9 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	/* prev may be about to sleep: only a queued one can go on. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = lookup_task(prev);
+	/* One that may not stay is enqueued after this, and placed anew. */
+	if (tctx && !may_stay(prev, tctx, lend, cpu))
+		tctx = NULL;
 	if (tctx)
 		prev_tier = tctx->tier;
 	if (cctx->rescues &&
@@ -358,13 +368,11 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 			break;
 		if (!queued_in(tier) && tier != prev_tier)
 			continue;
-		if (!may_serve(generation, lend, tier, cpu)) {
-			if (tier == prev_tier)
-				return;
-			continue;
-		}
 		from = llc;
-		if (tier == prev_tier && tctx) {
+		if (tier != prev_tier) {
+			if (!may_serve(generation, lend, tier, cpu))
+				continue;
+		} else if (tctx) {
 			from = queued_in(tier) ? due_llc(tctx, tier, cpu) : -1;
 			if (from < 0)
 				break;
@@ -372,8 +380,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		if (consume_tier(tier, from))
 			return;
 	}
-	if (prev && tctx && prev_tier < TEMPER_TIERS &&
-	    may_serve(generation, lend, prev_tier, cpu)) {
+	if (prev && tctx && prev_tier < TEMPER_TIERS) {
 		keep_running(prev, tctx, cctx, cpu);
 		return;
 	}

@@ -33,6 +33,8 @@ type node struct {
 	sysfs   string // where topology.Read looks
 	cgroups string // where the cgroup hierarchy is mounted
 	runDir  string // locks and the record of the plan in force
+
+	unmeasured bool // run without the probe
 }
 
 // engine is the attached scheduler.

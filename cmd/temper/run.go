@@ -24,6 +24,9 @@ const (
 	longestDeadMan  = 10 * time.Minute
 )
 
+// noPreempt is the part that --ablate may leave out.
+const noPreempt = "no-preempt"
+
 func newRun(n node) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -f plan.yaml",
@@ -41,12 +44,22 @@ one that runs. A cgroup that is removed and made again gets its tier back.`,
 		Args:    cobra.NoArgs,
 	}
 	file := fileFlag(cmd)
-	deadMan := cmd.Flags().Duration("dead-man", defaultDeadMan, "return to the kernel's own scheduler after this long without run")
+	var measure bool
+	var ablate string
+	f := cmd.Flags()
+	deadMan := f.Duration("dead-man", defaultDeadMan, "return to the kernel's own scheduler after this long without run")
+	f.BoolVar(&measure, "measure", true, "count CPU time and wakeup delays, for temper top")
+	f.StringVar(&ablate, "ablate", "", "leave out a `part` of the scheduler, to see what it is worth: no-preempt")
+	f.Lookup("ablate").Hidden = true // the laboratory's
 	cmd.RunE = action(func(cmd *cobra.Command) error {
 		if *deadMan < shortestDeadMan || *deadMan > longestDeadMan {
 			return &failure{code: exitUsage, err: fmt.Errorf("--dead-man %s is not between %s and %s", *deadMan, shortestDeadMan, longestDeadMan)}
 		}
-		return n.run(cmd.Context(), *file, sched.Config{PinDir: pinDir(cmd), DeadMan: *deadMan, Log: n.log})
+		if ablate != "" && ablate != noPreempt {
+			return &failure{code: exitUsage, err: fmt.Errorf("--ablate %q: only %s is known", ablate, noPreempt)}
+		}
+		n.unmeasured = !measure
+		return n.run(cmd.Context(), *file, sched.Config{PinDir: pinDir(cmd), DeadMan: *deadMan, NoPreempt: ablate == noPreempt, Log: n.log})
 	})
 	return cmd
 }
@@ -96,6 +109,9 @@ func (n node) undo(e engine) error {
 // measure starts the probe and returns how to end it. The scheduler does not
 // need it, so a node where it will not start only has no top.
 func (n node) measure(e engine) (end func()) {
+	if n.unmeasured {
+		return func() {}
+	}
 	probe, err := e.Measure()
 	if err != nil {
 		n.log.Warn("nothing is measured", "err", err)

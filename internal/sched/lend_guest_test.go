@@ -3,7 +3,13 @@
 package sched
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +61,55 @@ func TestLending(t *testing.T) {
 		})
 	}
 	stillAttached(t, s)
+}
+
+// A thread that found its fence full comes back when there is room, without
+// ever having slept.
+func TestReturnsToFence(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	fence := []int{1, 2}
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical, Fence: fence}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	first := spinners(t, pod, len(fence), -1)
+	spinners(t, low, 8, -1)
+	time.Sleep(settle)
+	late := spinners(t, pod, 1, -1)
+	time.Sleep(settle)
+	if cpu := busyCPU(t, late.Process.Pid); slices.Contains(fence, cpu) {
+		t.Fatalf("late thread runs on CPU %d of a fence that %d others fill", cpu, len(fence))
+	}
+	kill(first)
+	time.Sleep(20 * time.Millisecond) // two ticks and a slice
+	if cpu := busyCPU(t, late.Process.Pid); !slices.Contains(fence, cpu) {
+		t.Errorf("late thread still runs on CPU %d while its fence is lent", cpu)
+	}
+}
+
+// busyCPU is the CPU of the thread of a process that used the most CPU time.
+func busyCPU(t *testing.T, pid int) int {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpu, most := -1, -1
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// proc(5), from the third field on: the name before it may hold spaces.
+		f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		used, _ := strconv.Atoi(f[14-3])
+		if used > most {
+			most = used
+			cpu, _ = strconv.Atoi(f[39-3])
+		}
+	}
+	return cpu
 }
 
 // An idle pod lends its whole fence, whatever the policy.

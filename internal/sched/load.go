@@ -44,7 +44,10 @@ type Config struct {
 	PinDir  string         // DefaultPinDir if empty
 	DeadMan time.Duration  // time without a heartbeat until the node returns to stock; 0: never
 	CPUs    []topology.CPU // the node's possible CPUs
-	Log     *slog.Logger
+	// NoPreempt makes waking threads wait for a slice to end. The laboratory
+	// shows with it what preemption is worth; nobody runs a node so.
+	NoPreempt bool
+	Log       *slog.Logger
 }
 
 // programs are the syscall programs that any process may run on an attached
@@ -142,7 +145,7 @@ func (s *Scheduler) isAlive(cfg Config) bool {
 func fingerprint(cfg Config) [sha256.Size]byte {
 	h := sha256.New()
 	h.Write(_SchedBytes)
-	fmt.Fprint(h, cfg.DeadMan)
+	fmt.Fprint(h, cfg.DeadMan, cfg.NoPreempt)
 	for _, c := range cfg.CPUs {
 		// Not its place: sysfs hides that of a CPU that is offline.
 		fmt.Fprint(h, " ", c.ID)
@@ -257,6 +260,7 @@ func describeNode(spec *ebpf.CollectionSpec, cfg Config) error {
 		spec.Variables["nr_words"].Set(uint32((nrCPUs+63)/64)),
 		spec.Variables["nr_llcs"].Set(uint32(nrLLCs)),
 		spec.Variables["has_smt"].Set(smt),
+		spec.Variables["no_preempt"].Set(cfg.NoPreempt),
 		spec.Variables["topology"].Set(cpus),
 		spec.Variables["llc_cpus"].Set(llcs),
 		spec.Variables["dead_man_ns"].Set(uint64(cfg.DeadMan)),

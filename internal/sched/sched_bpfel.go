@@ -149,6 +149,7 @@ const (
 	schedVarExportTemperTier       = "export_temper_tier"
 	schedVarHasSmt                 = "has_smt"
 	schedVarLlcCpus                = "llc_cpus"
+	schedVarNoPreempt              = "no_preempt"
 	schedVarNrCpus                 = "nr_cpus"
 	schedVarNrLlcs                 = "nr_llcs"
 	schedVarNrWords                = "nr_words"
@@ -248,6 +249,7 @@ type schedVariableSpecs struct {
 	ExportTemperTier     *ebpf.VariableSpec `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.VariableSpec `ebpf:"has_smt"`
 	LlcCpus              *ebpf.VariableSpec `ebpf:"llc_cpus"`
+	NoPreempt            *ebpf.VariableSpec `ebpf:"no_preempt"`
 	NrCpus               *ebpf.VariableSpec `ebpf:"nr_cpus"`
 	NrLlcs               *ebpf.VariableSpec `ebpf:"nr_llcs"`
 	NrWords              *ebpf.VariableSpec `ebpf:"nr_words"`
@@ -317,6 +319,7 @@ type schedVariables struct {
 	ExportTemperTier     *ebpf.Variable `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.Variable `ebpf:"has_smt"`
 	LlcCpus              *ebpf.Variable `ebpf:"llc_cpus"`
+	NoPreempt            *ebpf.Variable `ebpf:"no_preempt"`
 	NrCpus               *ebpf.Variable `ebpf:"nr_cpus"`
 	NrLlcs               *ebpf.Variable `ebpf:"nr_llcs"`
 	NrWords              *ebpf.Variable `ebpf:"nr_words"`

@@ -32,7 +32,7 @@ var (
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
 	const (
-		shares  = "TestLending|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
+		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
 		delays  = "TestBoundCriticalWakesAsFast|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		refused = "TestRefusedKernel"
