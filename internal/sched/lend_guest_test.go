@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -73,19 +74,29 @@ func TestReturnsToFence(t *testing.T) {
 	apply(t, s,
 		planGroup(t, pod, policy.Group{Tier: tier.Critical, Fence: fence}),
 		planGroup(t, low, policy.Group{Tier: tier.Background}))
-	first := spinners(t, pod, len(fence), -1)
 	spinners(t, low, 8, -1)
-	time.Sleep(settle)
-	late := spinners(t, pod, 1, -1)
-	time.Sleep(settle)
-	if cpu := busyCPU(t, late.Process.Pid); slices.Contains(fence, cpu) {
-		t.Fatalf("late thread runs on CPU %d of a fence that %d others fill", cpu, len(fence))
+	var threads []*exec.Cmd
+	for range len(fence) + 1 {
+		threads = append(threads, spinners(t, pod, 1, -1))
 	}
-	kill(first)
-	time.Sleep(20 * time.Millisecond) // two ticks and a slice
-	if cpu := busyCPU(t, late.Process.Pid); !slices.Contains(fence, cpu) {
-		t.Errorf("late thread still runs on CPU %d while its fence is lent", cpu)
+	time.Sleep(settle)
+	onFence := func(cmd *exec.Cmd) bool { return slices.Contains(fence, busyCPU(t, cmd.Process.Pid)) }
+	outside := slices.IndexFunc(threads, func(cmd *exec.Cmd) bool { return !onFence(cmd) })
+	if outside < 0 {
+		t.Fatalf("%d threads share a fence of %d CPUs while others run background", len(threads), len(fence))
 	}
+	for i, cmd := range threads {
+		if i != outside {
+			kill(cmd)
+		}
+	}
+	for range 10 { // slices, each of which may end with its return
+		time.Sleep(5 * time.Millisecond)
+		if onFence(threads[outside]) {
+			return
+		}
+	}
+	t.Error("thread still runs outside of its fence, which is lent")
 }
 
 // busyCPU is the CPU of the thread of a process that used the most CPU time.
