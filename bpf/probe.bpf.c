@@ -366,3 +366,22 @@ int probe_visit(void *ctx)
 	*(volatile u32 *)&cpu->irq_depth = depth;
 	return 0;
 }
+
+/* Run by a reader on each CPU: maxima begin anew. Whoever is woken now counts after it. */
+SEC("raw_tp/sched_switch")
+int probe_mark(void *ctx)
+{
+	u32 tier;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++) {
+		u32 key = tier;
+		struct temper_tier_delay *delay = bpf_map_lookup_elem(&tier_delays, &key);
+
+		if (!delay)
+			continue;
+		delay->wakeup_delay.max_ns = 0;
+		delay->worst_requeue_ns = 0;
+		delay->inversion_max_ns = 0;
+	}
+	return 0;
+}

@@ -148,18 +148,25 @@ func (p *Probe) attach() error {
 
 // Visit looks at what each CPU runs now. A plan applied to the scheduler is
 // taken up by each CPU at its next switch; after Visit it is everywhere.
-func (p *Probe) Visit() error {
+func (p *Probe) Visit() error { return p.runOnEach(probeProgProbeVisit, "visit") }
+
+// Mark makes the tiers' maxima begin anew: the longest waits and inversions
+// that Read returns are then those since the mark. Sums and counts go on.
+func (p *Probe) Mark() error { return p.runOnEach(probeProgProbeMark, "mark") }
+
+// runOnEach runs a program of the probe on every CPU.
+func (p *Probe) runOnEach(program, verb string) error {
 	if p.coll == nil {
-		return fmt.Errorf("visit CPUs: %w by this process", ErrNotMeasured)
+		return fmt.Errorf("%s CPUs: %w by this process", verb, ErrNotMeasured)
 	}
 	const onCPU = 1 // BPF_F_TEST_RUN_ON_CPU
 	for cpu := range p.nrCPUs {
-		_, err := p.coll.Programs[probeProgProbeVisit].Run(&ebpf.RunOptions{CPU: uint32(cpu), Flags: onCPU})
+		_, err := p.coll.Programs[program].Run(&ebpf.RunOptions{CPU: uint32(cpu), Flags: onCPU})
 		if errors.Is(err, unix.ENXIO) {
 			continue // offline; measured from its first switch
 		}
 		if err != nil {
-			return fmt.Errorf("visit CPU %d: %w", cpu, err)
+			return fmt.Errorf("%s CPU %d: %w", verb, cpu, err)
 		}
 	}
 	return nil

@@ -95,6 +95,7 @@ const (
 	probeProgProbeCgroupRelease     = "probe_cgroup_release"
 	probeProgProbeIrqEntry          = "probe_irq_entry"
 	probeProgProbeIrqExit           = "probe_irq_exit"
+	probeProgProbeMark              = "probe_mark"
 	probeProgProbeSoftirqEntry      = "probe_softirq_entry"
 	probeProgProbeSoftirqExit       = "probe_softirq_exit"
 	probeProgProbeSwitch            = "probe_switch"
@@ -151,6 +152,7 @@ type probeProgramSpecs struct {
 	ProbeCgroupRelease *ebpf.ProgramSpec `ebpf:"probe_cgroup_release"`
 	ProbeIrqEntry      *ebpf.ProgramSpec `ebpf:"probe_irq_entry"`
 	ProbeIrqExit       *ebpf.ProgramSpec `ebpf:"probe_irq_exit"`
+	ProbeMark          *ebpf.ProgramSpec `ebpf:"probe_mark"`
 	ProbeSoftirqEntry  *ebpf.ProgramSpec `ebpf:"probe_softirq_entry"`
 	ProbeSoftirqExit   *ebpf.ProgramSpec `ebpf:"probe_softirq_exit"`
 	ProbeSwitch        *ebpf.ProgramSpec `ebpf:"probe_switch"`
@@ -253,6 +255,7 @@ type probePrograms struct {
 	ProbeCgroupRelease *ebpf.Program `ebpf:"probe_cgroup_release"`
 	ProbeIrqEntry      *ebpf.Program `ebpf:"probe_irq_entry"`
 	ProbeIrqExit       *ebpf.Program `ebpf:"probe_irq_exit"`
+	ProbeMark          *ebpf.Program `ebpf:"probe_mark"`
 	ProbeSoftirqEntry  *ebpf.Program `ebpf:"probe_softirq_entry"`
 	ProbeSoftirqExit   *ebpf.Program `ebpf:"probe_softirq_exit"`
 	ProbeSwitch        *ebpf.Program `ebpf:"probe_switch"`
@@ -266,6 +269,7 @@ func (p *probePrograms) Close() error {
 		p.ProbeCgroupRelease,
 		p.ProbeIrqEntry,
 		p.ProbeIrqExit,
+		p.ProbeMark,
 		p.ProbeSoftirqEntry,
 		p.ProbeSoftirqExit,
 		p.ProbeSwitch,

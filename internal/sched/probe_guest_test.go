@@ -336,6 +336,15 @@ func TestProbeMeasuresTemper(t *testing.T) {
 	if got := stats.Tiers[tier.Standard].CPU; got <= 0 {
 		t.Errorf("the standard tier got %v", got)
 	}
+	// Nobody of the tier is left to wait: its maxima stay as the mark left them.
+	if err := p.Mark(); err != nil {
+		t.Fatal(err)
+	}
+	marked := readProbe(t, p).Tiers[tier.Critical]
+	if marked.WorstWait != 0 || marked.WakeupDelay.Max != 0 || marked.WakeupDelay.Count() != delay.Count() {
+		t.Errorf("after the mark %d wakeups, at most %v, worst wait %v; want %d, 0 and 0",
+			marked.WakeupDelay.Count(), marked.WakeupDelay.Max, marked.WorstWait, delay.Count())
+	}
 	apply(t, s,
 		planGroup(t, high, policy.Group{Tier: tier.Critical}),
 		planGroup(t, low, policy.Group{Tier: tier.Background}))
