@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/clock"
+	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/run"
@@ -35,7 +36,6 @@ type demo struct {
 
 func newDemo() *cobra.Command {
 	d := demo{}
-	ladder := bench.MemcachedLadder()
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show real memcached beside 0 to 16 spinners, under EEVDF and under Temper",
@@ -58,10 +58,10 @@ and kept below the user's cache directory.
 	}
 	f := cmd.Flags()
 	f.StringVar(&d.out, "out", "", "`directory` for records and page (default out/demo-<time>)")
-	f.StringSliceVar(&d.arms, "arms", armNames(), "arms to run, in this order")
-	f.IntSliceVar(&d.densities, "densities", ladder.Densities, "steps of the ladder, in spinners")
-	f.DurationVar(&d.window, "window", ladder.Load.Window, "measured virtual time per step")
-	f.Float64Var(&d.rate, "rate", ladder.Load.Rate, "requests a second")
+	f.StringSliceVar(&d.arms, "arms", []string{"eevdf", "eevdf-tuned", "temper"}, "arms to run, in this order")
+	f.IntSliceVar(&d.densities, "densities", []int{0, 1, 2, 4, 8, 16}, "steps of the ladder, in spinners")
+	f.DurationVar(&d.window, "window", 2*time.Second, "measured virtual time per step")
+	f.Float64Var(&d.rate, "rate", 10_000, "requests a second")
 	f.Uint64Var(&d.seed, "seed", 1, "seed of the arrivals and of the guest")
 	f.IntVar(&d.jobs, "jobs", 2, "guests at once; changes no figure, time is virtual")
 	f.StringVar(&d.topology, "topology", guest.DefaultTopology, "sockets, cores and threads of the guests; the last CPU is the client's")
@@ -69,14 +69,6 @@ and kept below the user's cache directory.
 	f.StringVar(&d.temper, "temper", "", "static temper `binary` for the temper arm (default: beside this program)")
 	f.StringVar(&d.commit, "commit", "", "commit to name in the records (default: asks git)")
 	return cmd
-}
-
-func armNames() []string {
-	var names []string
-	for _, a := range bench.Arms() {
-		names = append(names, a.Name)
-	}
-	return names
 }
 
 func armsHelp() string {
@@ -110,8 +102,11 @@ func (d *demo) campaign() (*run.Campaign, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	scenario := bench.MemcachedLadder()
-	scenario.Densities, scenario.Load.Window, scenario.Load.Rate = d.densities, d.window, d.rate
+	scenario, err := scenarios.Find("memcached-ladder")
+	if err != nil {
+		return nil, err
+	}
+	scenario.Densities, scenario.Load.Window, scenario.Points = d.densities, d.window, []bench.Point{{Name: "demo", Rate: d.rate}}
 	if err := scenario.Validate(); err != nil {
 		return nil, usageError{err}
 	}

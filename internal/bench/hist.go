@@ -37,6 +37,14 @@ func (h *Hist) Record(d time.Duration) {
 	}
 }
 
+// RecordN counts one duration n times, as a bucket of another histogram.
+func (h *Hist) RecordN(d time.Duration, n int64) {
+	v := min(max(int64(d), 0), histHighest)
+	if err := h.h.RecordValues(v, n); err != nil {
+		panic(fmt.Sprintf("record %d in a histogram of 0..%d: %v", v, histHighest, err))
+	}
+}
+
 // Merge adds what other counted.
 func (h *Hist) Merge(other *Hist) { h.h.Merge(other.h) }
 
@@ -70,10 +78,14 @@ func (h *Hist) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode histogram: %w", err)
 	}
-	return json.Marshal(histJSON{
+	return json.Marshal(h.summary(string(enc)))
+}
+
+func (h *Hist) summary(counts string) histJSON {
+	return histJSON{
 		Count: h.Count(), P50: int64(h.Quantile(.5)), P90: int64(h.Quantile(.9)), P99: int64(h.Quantile(.99)),
-		P999: int64(h.Quantile(.999)), Max: int64(h.Max()), Counts: string(enc),
-	})
+		P999: int64(h.Quantile(.999)), Max: int64(h.Max()), Counts: counts,
+	}
 }
 
 // UnmarshalJSON reads the counts. Percentiles that do not belong to them make
@@ -88,9 +100,9 @@ func (h *Hist) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("decode histogram: %w", err)
 	}
 	got := Hist{h: dec}
-	if got.Count() != j.Count || int64(got.Quantile(.99)) != j.P99 || int64(got.Max()) != j.Max {
-		return fmt.Errorf("decode histogram: %d counts with p99 %d ns, but %d and %d ns are stated",
-			got.Count(), int64(got.Quantile(.99)), j.Count, j.P99)
+	if is := got.summary(j.Counts); is != j {
+		is.Counts, j.Counts = "", ""
+		return fmt.Errorf("decode histogram: its counts give %+v, but %+v are stated", is, j)
 	}
 	h.h = dec
 	return nil

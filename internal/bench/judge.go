@@ -5,6 +5,8 @@ package bench
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,10 +19,15 @@ const (
 	// runDelayRatio is the share of the window that the client may have
 	// waited for its CPU.
 	runDelayRatio = 0.01
-	// offeredTolerance is how far the drawn arrivals may be from the rate.
-	offeredTolerance = 0.1
+	// offeredSigmas is how far the drawn arrivals may be from the rate, in
+	// standard deviations of a Poisson count; a constant rate is off by two
+	// requests at most, one at each end.
+	offeredSigmas = 5
+	constantSlack = 2
 	// quietRatio is the idle share to be reached before the first window.
 	quietRatio = 0.99
+	// clockTolerance is how far two clocks may differ over a window.
+	clockTolerance = 0.001
 )
 
 // Judge decides whether a record may be used. It reads nothing but the record,
@@ -28,22 +35,33 @@ const (
 // its reasons, and no figure is made of it.
 func Judge(r *Record) Verdict {
 	var reasons []string
-	reasons = append(reasons, judgeSched(r.Arm.Ops, r.Window.Sched)...)
-	reasons = append(reasons, judgeClient(r.Scenario.Load, r.Window.Client)...)
-	if off := r.Window.Ledger.Error(); math.Abs(off) > ledgerTolerance {
+	w := &r.Window
+	reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
+	reasons = append(reasons, judgeArm(r)...)
+	reasons = append(reasons, judgeStep(r)...)
+	reasons = append(reasons, judgePrimary(r)...)
+	reasons = append(reasons, judgeClock(r)...)
+	if off := w.Ledger.Error(); math.Abs(off) > ledgerTolerance {
 		reasons = append(reasons, fmt.Sprintf("CPU ledger off by %+.2f %%", 100*off))
 	}
-	if idle := r.Window.IdleBefore; idle < quietRatio {
-		reasons = append(reasons, fmt.Sprintf("node was only %.1f %% idle before the first window", 100*idle))
+	if w.IdleBefore < quietRatio {
+		reasons = append(reasons, fmt.Sprintf("node was only %.1f %% idle before the first window", 100*w.IdleBefore))
 	}
 	return Verdict{Valid: len(reasons) == 0, Reasons: reasons}
 }
 
 // judgeSched demands that the expected scheduler was live in every sample. The
 // sequence number proves it for the time between them: every attach moves it.
-func judgeSched(ops string, samples []SchedSample) []string {
+func judgeSched(arm Arm, samples []SchedSample) []string {
 	if len(samples) < 2 {
 		return []string{"the live scheduler was not sampled before and after"}
+	}
+	ops := arm.Ops
+	if arm.Exec != nil {
+		// Its own name is known once it is attached.
+		if ops = samples[0].Ops; ops == "" || ops == "temper" {
+			return []string{fmt.Sprintf("scheduler at %v was %s (state %q), expected that of %s", samples[0].At, schedName(ops), samples[0].State, arm.Exec.Program)}
+		}
 	}
 	for _, s := range samples {
 		live := ""
@@ -67,22 +85,109 @@ func schedName(ops string) string {
 	return ops
 }
 
-func judgeClient(l Load, c Client) []string {
+// judgeArm demands that the node was run as the arm's name says.
+func judgeArm(r *Record) []string {
+	arm, err := ParseArm(r.Arm.Name)
+	if err != nil {
+		return []string{err.Error()}
+	}
 	var reasons []string
-	if c.Latency.Count() != int64(c.Requests-c.Lost) || c.Requests == 0 {
-		reasons = append(reasons, fmt.Sprintf("%d latencies for %d requests, %d of them lost", c.Latency.Count(), c.Requests, c.Lost))
+	got := r.Arm
+	got.Exec, arm.Exec = nil, nil // the name says no more than the program's
+	if !slices.Equal(got.Cmdline, arm.Cmdline) || got.flags() != arm.flags() {
+		reasons = append(reasons, fmt.Sprintf("arm %s is not described as one", r.Arm.Name))
 	}
-	if c.Lost > 0 || c.Wrong > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d requests lost, %d answered wrongly", c.Lost, c.Wrong))
+	words := strings.Fields(r.Machine.Cmdline)
+	for _, a := range Arms() {
+		for _, word := range a.Cmdline {
+			if want := slices.Contains(arm.Cmdline, word); slices.Contains(words, word) != want {
+				reasons = append(reasons, fmt.Sprintf("kernel line has %s: %v, expected under %s: %v", word, !want, r.Arm.Name, want))
+			}
+		}
 	}
-	if lag := c.Lag.Quantile(.99); lag > lagBound {
+	if weight, ok := r.Window.Weights[BestEffort]; ok && (weight == 0) != arm.BackgroundIdle {
+		reasons = append(reasons, fmt.Sprintf("weight of %s is %d, expected cpu.idle: %v", BestEffort, weight, arm.BackgroundIdle))
+	}
+	return reasons
+}
+
+// BestEffort is the cgroup that holds the background pods.
+const BestEffort = "/kubepods/besteffort"
+
+// flags are the parts of an arm that its name determines.
+func (a Arm) flags() [3]string {
+	return [3]string{a.Ops, a.Lend, fmt.Sprint(a.BackgroundIdle, a.Static, a.Inverted, a.Again, a.NoProbe, a.NoPreempt)}
+}
+
+// judgeStep demands that the window is a step of its scenario.
+func judgeStep(r *Record) []string {
+	step, steps := r.Window.Step, r.Scenario.Steps()
+	if step.Index < 0 || step.Index >= len(steps) || steps[step.Index] != step {
+		return []string{fmt.Sprintf("step %d with %d spinners at %g requests a second is none of the scenario's", step.Index, step.Density, step.Rate)}
+	}
+	return nil
+}
+
+func judgePrimary(r *Record) []string {
+	var reasons []string
+	p := r.Window.Primary
+	if p.Latency != nil && (p.Latency.Count() != int64(p.Requests-p.Lost) || p.Requests == 0) {
+		reasons = append(reasons, fmt.Sprintf("%d latencies for %d requests, %d of them lost", p.Latency.Count(), p.Requests, p.Lost))
+	}
+	if p.Latency == nil && p.Ops == 0 && len(r.Window.Pods) == 0 {
+		reasons = append(reasons, "the primary reported nothing")
+	}
+	if p.Lost > 0 || p.Wrong > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d requests lost, %d answered wrongly", p.Lost, p.Wrong))
+	}
+	if r.Scenario.KindOf().Server {
+		reasons = append(reasons, judgeClient(r)...)
+	}
+	return reasons
+}
+
+// judgeClient demands that the client asked what it was to ask, when it was to.
+func judgeClient(r *Record) []string {
+	var reasons []string
+	p, l, rate := r.Window.Primary, r.Scenario.Load, r.Window.Step.Rate
+	if p.Latency == nil || p.Lag == nil {
+		return []string{"the client reported no latencies"}
+	}
+	if lag := p.Lag.Quantile(.99); lag > lagBound {
 		reasons = append(reasons, fmt.Sprintf("client was the bottleneck: it sent %v late at p99, bound %v", lag, lagBound))
 	}
-	if r := ratio(c.RunDelay, l.Window); r > runDelayRatio {
+	if r := ratio(p.RunDelay, l.Window); r > runDelayRatio {
 		reasons = append(reasons, fmt.Sprintf("client waited %.2f %% of the window for its CPU", 100*r))
 	}
-	if math.Abs(c.Offered/l.Rate-1) > offeredTolerance {
-		reasons = append(reasons, fmt.Sprintf("client drew %.0f requests a second, scenario asks for %.0f", c.Offered, l.Rate))
+	want, slack := rate*l.Window.Seconds(), float64(constantSlack)
+	if l.Arrivals == ArrivalsPoisson {
+		slack = offeredSigmas * math.Sqrt(want)
+	}
+	if math.Abs(float64(p.Requests)-want) > slack || math.Abs(p.Offered*l.Window.Seconds()-float64(p.Requests)) > .5 {
+		reasons = append(reasons, fmt.Sprintf("client drew %d requests, %.0f a second, scenario asks for %.0f", p.Requests, p.Offered, rate))
+	}
+	return reasons
+}
+
+// judgeClock demands that time passed as it should: the counters were read when
+// they were due, two clocks agree on when, and the samples lie in order.
+func judgeClock(r *Record) []string {
+	var reasons []string
+	w, l := &r.Window, r.Scenario.Load
+	if off := w.Ledger.Length - l.Counted(); off.Abs() > max(l.Pad, time.Millisecond) {
+		reasons = append(reasons, fmt.Sprintf("clock jumped: the window and its pads took %v, expected %v", w.Ledger.Length, l.Counted()))
+	}
+	if off := w.Realtime - w.Ledger.Length; math.Abs(ratio(off, w.Ledger.Length)) > clockTolerance {
+		reasons = append(reasons, fmt.Sprintf("clock jumped: the window took %v by the real-time clock, %v by the monotonic one", w.Realtime, w.Ledger.Length))
+	}
+	for i, s := range w.Sched {
+		if i > 0 && s.At < w.Sched[i-1].At {
+			reasons = append(reasons, fmt.Sprintf("clock jumped: a sample at %v follows one at %v", s.At, w.Sched[i-1].At))
+			break
+		}
+	}
+	if n := len(w.Sched); n >= 2 && (w.Sched[0].At > 0 || w.Sched[n-1].At < l.Window) {
+		reasons = append(reasons, fmt.Sprintf("the scheduler was sampled from %v to %v, which is not the whole window", w.Sched[0].At, w.Sched[n-1].At))
 	}
 	return reasons
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,7 +12,7 @@ import (
 )
 
 // Schema is the version of the record format. Readers refuse others.
-const Schema = 1
+const Schema = 2
 
 // RecordFile is the name of the file with a campaign's records.
 const RecordFile = "records.jsonl"
@@ -19,16 +20,27 @@ const RecordFile = "records.jsonl"
 // Record is one window and where it came from: one line of a record file.
 type Record struct {
 	Schema   int       `json:"schema"`
+	Campaign string    `json:"campaign"` // its directory's name
 	Scenario Scenario  `json:"scenario"`
 	Arm      Arm       `json:"arm"`
 	Seed     uint64    `json:"seed"`
 	Order    int       `json:"order"` // the run's place in its campaign, from 0
 	Commit   string    `json:"commit"`
 	Started  time.Time `json:"started"` // of the run, by the host's clock
+	Build    Build     `json:"build"`
 	Machine  Machine   `json:"machine"`
 	Host     Host      `json:"host"`
 	Window   Window    `json:"window"`
 	Verdict  Verdict   `json:"verdict"`
+	// Digest is over what virtual time determines: see the function.
+	Digest string `json:"digest"`
+}
+
+// Build is what the programs in the guest were made of.
+type Build struct {
+	Go           string `json:"go"`
+	LabSHA256    string `json:"lab_sha256"`
+	TemperSHA256 string `json:"temper_sha256,omitempty"`
 }
 
 // Machine is the node that ran the window.
@@ -37,14 +49,18 @@ type Machine struct {
 	KernelPackage string   `json:"kernel_package"` // Debian package and version
 	Cmdline       string   `json:"cmdline"`        // /proc/cmdline
 	Topology      string   `json:"topology"`
-	Emulator      string   `json:"emulator"`      // name and version
-	EmulatorArgs  []string `json:"emulator_args"` // as started, paths shortened to their base
-	Accel         string   `json:"accel"`         // "tcg" or "kvm"
-	Clock         string   `json:"clock"`         // one of the Clock… words
+	Emulator      string   `json:"emulator,omitempty"`      // name and version
+	EmulatorArgs  []string `json:"emulator_args,omitempty"` // as started, paths shortened to their base
+	Accel         string   `json:"accel,omitempty"`         // "tcg" or "kvm"
+	Clock         string   `json:"clock"`                   // one of the Clock… words
 	ClockNote     string   `json:"clock_note,omitempty"`
 	// ClockQuantum is how far the vCPUs' clocks may disagree, where each has its own.
 	ClockQuantum time.Duration     `json:"clock_quantum_ns,omitempty"`
-	Packages     map[string]string `json:"packages"` // Debian package → version
+	Packages     map[string]string `json:"packages,omitempty"` // Debian package → version
+	// InitrdSHA256 is of all that the guest booted with but its kernel, the
+	// run's own description included; PluginSHA256 of the clock plugin.
+	InitrdSHA256 string `json:"initrd_sha256,omitempty"`
+	PluginSHA256 string `json:"plugin_sha256,omitempty"`
 }
 
 // The clocks a window may have been timed by.
@@ -54,8 +70,11 @@ const (
 	ClockHost    = "host"     // real time
 )
 
-// Host is the machine that ran the emulator, for wall-clock cost only: under
-// virtual time it does not enter any figure.
+// Virtual says whether the same inputs give the same window again.
+func (m Machine) Virtual() bool { return m.Clock == ClockPerVCPU || m.Clock == ClockShared }
+
+// Host is the machine that ran the emulator, or the window itself. Under
+// virtual time it is there for wall-clock cost only and enters no figure.
 type Host struct {
 	CPU     string  `json:"cpu"`
 	CPUs    int     `json:"cpus"`
@@ -63,96 +82,31 @@ type Host struct {
 	WallSec float64 `json:"wall_s"` // real seconds since the run's start
 }
 
-// Window is one step of the ladder as the node measured it.
-type Window struct {
-	Density int           `json:"density"`
-	Client  Client        `json:"client"`
-	Ledger  Ledger        `json:"ledger"`
-	Sched   []SchedSample `json:"sched"`
-	// Weights are the cpu.weight values in force, by cgroup path.
-	Weights map[string]int `json:"weights"`
-	// IdleBefore is the share of idle CPU time before the first client
-	// started, the proof that boot work had ended.
-	IdleBefore float64 `json:"idle_before"`
-}
-
-// Client is what the load generator saw, and what it says of itself.
-type Client struct {
-	Offered  float64 `json:"offered_rps"`  // arrivals drawn for the window
-	Achieved float64 `json:"achieved_rps"` // answers received within it
-	Latency  *Hist   `json:"latency"`      // answer minus intended send time
-	// Lag is actual minus intended send time: what the client itself added.
-	Lag *Hist `json:"lag"`
-	// RunDelay is how long the client was runnable and not running in the window.
-	RunDelay time.Duration `json:"run_delay_ns"`
-	Requests int           `json:"requests"` // due in the window
-	Lost     int           `json:"lost"`     // of them, never answered
-	Wrong    int           `json:"wrong"`    // answered with something else, at any time
-	// Slowest are the window's slowest answers, slowest first: where to look
-	// when the tail has an outlier.
-	Slowest []Slow `json:"slowest"`
-}
-
-// Slow is one slow answer.
-type Slow struct {
-	Due     time.Duration `json:"due_ns"` // since the window's start
-	Latency time.Duration `json:"latency_ns"`
-	Lag     time.Duration `json:"lag_ns"` // of it, added by the client
-	Conn    int           `json:"conn"`
-}
-
-// Ledger is where the node's CPU time went between two readings. Idle comes
-// from the CPUs' own books and everything else from the threads', so that the
-// sum is a check of both.
-type Ledger struct {
-	Length     time.Duration `json:"length_ns"`
-	CPUs       int           `json:"cpus"`     // of the node
-	PodCPUs    int           `json:"pod_cpus"` // that pods may use
-	Critical   time.Duration `json:"critical_ns"`
-	Background time.Duration `json:"background_ns"`
-	Instrument time.Duration `json:"instrument_ns"` // the client and the reader of these counters
-	System     time.Duration `json:"system_ns"`     // all else outside pods: agents, kernel threads
-	Idle       time.Duration `json:"idle_ns"`       // no thread ran; interrupts taken meanwhile included
-}
-
-// BackgroundCPUs is how many CPUs' worth of time background work got.
-func (l Ledger) BackgroundCPUs() float64 { return ratio(l.Background, l.Length) }
-
-// CriticalCPUs is the same for the critical pod.
-func (l Ledger) CriticalCPUs() float64 { return ratio(l.Critical, l.Length) }
-
-// Harvest is background's share of the time that critical and system work left
-// on the pods' CPUs, in [0,1].
-func (l Ledger) Harvest() float64 {
-	left := l.Length*time.Duration(l.PodCPUs) - l.Critical - l.System
-	return ratio(l.Background, left)
-}
-
-// Error is how far the parts are from the whole, as a share of it.
-func (l Ledger) Error() float64 {
-	parts := l.Critical + l.Background + l.Instrument + l.System + l.Idle
-	return ratio(parts, l.Length*time.Duration(l.CPUs)) - 1
-}
-
-func ratio(a, b time.Duration) float64 {
-	if b == 0 {
-		return 0
-	}
-	return float64(a) / float64(b)
-}
-
-// SchedSample is the identity of the scheduler at one moment.
-type SchedSample struct {
-	At        time.Duration `json:"at_ns"` // since the window's start
-	State     string        `json:"state"` // "" on a kernel without sched_ext
-	Ops       string        `json:"ops"`
-	EnableSeq uint64        `json:"enable_seq"`
-}
-
 // Verdict says whether a record may be used, and if not, why.
 type Verdict struct {
 	Valid   bool     `json:"valid"`
 	Reasons []string `json:"reasons,omitempty"`
+}
+
+// ID names a record within its campaign.
+func (r *Record) ID() string {
+	s := r.Window.Step
+	id := fmt.Sprintf("%s/%s/%s/seed=%d/step=%d", r.Scenario.Name, r.Machine.Topology, r.Arm.Name, r.Seed, s.Index)
+	if s.Point != "" {
+		id += "/point=" + s.Point
+	}
+	return fmt.Sprintf("%s/spinners=%d", id, s.Density)
+}
+
+// Seal completes a record: verdict, then digest.
+func (r *Record) Seal() error {
+	r.Schema, r.Verdict = Schema, Judge(r)
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode record %s: %w", r.ID(), err)
+	}
+	r.Digest, err = Digest(line)
+	return err
 }
 
 // WriteRecord appends r to w as one line.
@@ -167,35 +121,72 @@ func WriteRecord(w io.Writer, r *Record) error {
 	return nil
 }
 
+// maxLine bounds a line of a record file.
+const maxLine = 16 << 20
+
+// Line is one line of a record file: a record, or why it is none.
+type Line struct {
+	Number int // from 1
+	Text   []byte
+	Record *Record
+	Err    error
+}
+
+// ScanRecords calls visit with every line that is not empty. What is wrong with
+// a line is in it; the error is of reading, or visit's.
+func ScanRecords(r io.Reader, visit func(Line) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		line := Line{Number: n, Text: bytes.Clone(lines.Bytes())}
+		line.Record, line.Err = ParseRecord(line.Text)
+		if err := visit(line); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read records: %w", err)
+	}
+	return nil
+}
+
+// ParseRecord reads one line. A record of another schema, with fields that this
+// one has not, or with percentiles that are not its histogram's, is refused.
+func ParseRecord(text []byte) (*Record, error) {
+	var version struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(text, &version); err != nil {
+		return nil, fmt.Errorf("parse record: %w", err)
+	}
+	if version.Schema != Schema {
+		return nil, fmt.Errorf("parse record: schema %d, this program knows %d", version.Schema, Schema)
+	}
+	var rec Record
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&rec); err != nil {
+		return nil, fmt.Errorf("parse record: %w", err)
+	}
+	if dec.More() {
+		return nil, fmt.Errorf("parse record %s: something follows it", rec.ID())
+	}
+	return &rec, nil
+}
+
 // ReadRecords reads a record file. A line that is not a record of this schema
 // fails the whole file, with its number.
 func ReadRecords(r io.Reader) ([]Record, error) {
 	var records []Record
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 16<<20)
-	for n := 1; lines.Scan(); n++ {
-		if len(lines.Bytes()) == 0 {
-			continue
+	err := ScanRecords(r, func(l Line) error {
+		if l.Err != nil {
+			return fmt.Errorf("read records, line %d: %w", l.Number, l.Err)
 		}
-		var rec Record
-		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
-			return nil, fmt.Errorf("read record in line %d: %w", n, err)
-		}
-		if rec.Schema != Schema {
-			return nil, fmt.Errorf("read record in line %d: schema %d, this program knows %d", n, rec.Schema, Schema)
-		}
-		if rec.Window.Client.Latency == nil || rec.Window.Client.Lag == nil {
-			return nil, fmt.Errorf("read record in line %d: no histogram", n)
-		}
-		records = append(records, rec)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read records: %w", err)
-	}
-	return records, nil
-}
-
-// ID names a record within its campaign.
-func (r *Record) ID() string {
-	return fmt.Sprintf("%s/%s/seed=%d/spinners=%d", r.Scenario.Name, r.Arm.Name, r.Seed, r.Window.Density)
+		records = append(records, *l.Record)
+		return nil
+	})
+	return records, err
 }

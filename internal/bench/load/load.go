@@ -27,6 +27,8 @@ type Spec struct {
 	Addr string     `json:"addr"` // of the server, host:port
 	Seed uint64     `json:"seed"`
 	Load bench.Load `json:"load"`
+	// Rate is the requests a second at this step.
+	Rate float64 `json:"rate_rps"`
 	// Grace is how long to wait for answers after the last request.
 	Grace time.Duration `json:"grace_ns"`
 	// Watch are small files to be read at both ends of the window and within
@@ -37,8 +39,8 @@ type Spec struct {
 
 // Result is what the client saw.
 type Result struct {
-	Client bench.Client `json:"client"`
-	Looks  []Look       `json:"looks"`
+	Primary bench.Result `json:"primary"`
+	Looks   []Look       `json:"looks"`
 }
 
 // Started tells when the measured window lies, on the clock CLOCK_MONOTONIC
@@ -66,7 +68,7 @@ func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, e
 	if err := fill(conns[0], l.Keys, value); err != nil {
 		return Result{}, err
 	}
-	todo := arrivals(spec.Seed, l.Rate, l.Total(), l.Keys, l.SetEvery)
+	todo := arrivals(spec.Seed, spec.Rate, l.Total(), l.Keys, l.SetEvery)
 	c, err := newClient(conns, todo, value)
 	if err != nil {
 		return Result{}, err
@@ -88,8 +90,8 @@ func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, e
 	if err := c.drive(ctx, int64(l.Total()+spec.Grace)); err != nil {
 		return Result{}, err
 	}
-	out := Result{Client: c.collect(l), Looks: c.watch.looks}
-	out.Client.RunDelay, err = c.watch.runDelay()
+	out := Result{Primary: c.collect(l), Looks: c.watch.looks}
+	out.Primary.RunDelay, err = c.watch.runDelay()
 	return out, err
 }
 
@@ -97,10 +99,10 @@ func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, e
 const slowest = 8
 
 // collect makes figures of the requests that were due in the window.
-func (c *client) collect(l bench.Load) bench.Client {
+func (c *client) collect(l bench.Load) bench.Result {
 	from := int64(l.Warmup + l.Pad)
 	to := from + int64(l.Window)
-	out := bench.Client{Latency: bench.NewHist(), Lag: bench.NewHist(), Wrong: c.wrong}
+	out := bench.Result{Latency: bench.NewHist(), Lag: bench.NewHist(), Wrong: c.wrong}
 	within, slow := 0, make([]bench.Slow, 0, len(c.todo))
 	for i, a := range c.todo {
 		if got := c.answered[i]; got >= from && got < to {

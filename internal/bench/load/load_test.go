@@ -92,8 +92,8 @@ func FuzzParseTakesNoMoreThanThereIs(f *testing.F) {
 
 // spec is a small load for tests on a busy machine.
 func spec(addr string) Spec {
-	return Spec{Addr: addr, Seed: 1, Grace: 5 * time.Second, Load: bench.Load{
-		Rate: 1000, Conns: 2, Keys: 10, ValueBytes: 3, SetEvery: 10,
+	return Spec{Addr: addr, Seed: 1, Rate: 1000, Grace: 5 * time.Second, Load: bench.Load{
+		Conns: 2, Keys: 10, ValueBytes: 3, SetEvery: 10,
 		Warmup: 100 * time.Millisecond, Window: time.Second, Pad: 10 * time.Millisecond,
 	}}
 }
@@ -112,7 +112,7 @@ func TestStallIsChargedToEveryRequestDueInIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := result.Client
+	got := result.Primary
 	if got.Lost != 0 || got.Wrong != 0 || got.Latency.Count() != int64(got.Requests) {
 		t.Fatalf("lost %d, wrong %d, %d latencies for %d requests", got.Lost, got.Wrong, got.Latency.Count(), got.Requests)
 	}
@@ -220,7 +220,7 @@ func TestRealMemcached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := result.Client
+	got := result.Primary
 	if n := len(result.Looks); n != looksPerWindow {
 		t.Fatalf("%d looks at the watched files, want %d", n, looksPerWindow)
 	}

@@ -19,14 +19,13 @@ import (
 // The cgroups of the node, laid out and weighed as kubelet does with its
 // cgroupfs driver.
 const (
-	mount      = "/sys/fs/cgroup"
-	kubepods   = "/kubepods"
-	bestEffort = "/kubepods/besteffort"
-	critical   = "/kubepods/pod7e3c0000-0000-4000-8000-000000000001"
-	system     = "/system.slice"
-	agent      = "/system.slice/temper"
-	client     = "/system.slice/client"
-	driver     = "/system.slice/driver"
+	mount    = "/sys/fs/cgroup"
+	kubepods = "/kubepods"
+	critical = "/kubepods/pod7e3c0000-0000-4000-8000-000000000001"
+	system   = "/system.slice"
+	agent    = "/system.slice/temper"
+	client   = "/system.slice/client"
+	driver   = "/system.slice/driver"
 )
 
 // tree writes below a cgroup mount and remembers the weights it set.
@@ -52,9 +51,9 @@ func newTree(scenario bench.Scenario, cpus int) (*tree, error) {
 	steps := []func() error{
 		func() error { return t.make(kubepods, node) },
 		func() error { return t.set(kubepods, "cpuset.cpus", podCPUs) },
-		func() error { return t.make(bestEffort, bench.KubeletWeight(0)) },
-		func() error { return t.make(critical, bench.KubeletWeight(scenario.RequestMilliCPU)) },
-		func() error { return t.leaf(critical+"/ctr", bench.KubeletWeight(scenario.RequestMilliCPU)) },
+		func() error { return t.make(bench.BestEffort, bench.KubeletWeight(0)) },
+		func() error { return t.make(critical, bench.KubeletWeight(scenario.Primary.RequestMilliCPU)) },
+		func() error { return t.leaf(critical+"/ctr", bench.KubeletWeight(scenario.Primary.RequestMilliCPU)) },
 		func() error { return t.make(system, 100) },
 		func() error { return t.leaf(agent, 100) },
 		// An agent's work lands where its effect does, not on the client.
@@ -101,7 +100,7 @@ func (t *tree) set(path, file, value string) error {
 // backgroundPod creates the cgroup of the n-th background pod, from 1, and
 // returns its container's.
 func (t *tree) backgroundPod(n int) (string, error) {
-	pod := fmt.Sprintf("%s/pod7e3c0000-0000-4000-9000-%012d", bestEffort, n)
+	pod := fmt.Sprintf("%s/pod7e3c0000-0000-4000-9000-%012d", bench.BestEffort, n)
 	if err := t.make(pod, bench.KubeletWeight(0)); err != nil {
 		return "", err
 	}

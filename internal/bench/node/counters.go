@@ -19,7 +19,8 @@ import (
 
 // reading is the node's CPU counters at one moment, as totals since boot.
 type reading struct {
-	at         time.Duration
+	at         time.Duration // CLOCK_MONOTONIC
+	realtime   time.Duration // CLOCK_REALTIME at the same moment
 	critical   time.Duration
 	background time.Duration
 	instrument time.Duration
@@ -44,12 +45,12 @@ func (c *counters) read() (reading, error) {
 	if err := closeBooks(c.podCPUs); err != nil {
 		return reading{}, err
 	}
-	r := reading{at: monotonic()}
+	r := reading{at: monotonic(), realtime: clock(unix.CLOCK_REALTIME)}
 	var inClient, inDriver time.Duration
 	for _, part := range []struct {
 		path string
 		into *time.Duration
-	}{{critical, &r.critical}, {bestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
+	}{{critical, &r.critical}, {bench.BestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
 		usage, err := c.tree.usage(part.path)
 		if err != nil {
 			return r, err
@@ -229,10 +230,12 @@ func parseRunTime(text string) time.Duration {
 }
 
 // monotonic is CLOCK_MONOTONIC, the clock the client announces its window on.
-func monotonic() time.Duration {
+func monotonic() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
+
+func clock(id int32) time.Duration {
 	var ts unix.Timespec
 	// It cannot fail with a valid pointer.
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	_ = unix.ClockGettime(id, &ts)
 	return time.Duration(ts.Nano())
 }
 

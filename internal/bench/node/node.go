@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,9 +36,11 @@ type Spec struct {
 	Scenario bench.Scenario `json:"scenario"`
 	Arm      bench.Arm      `json:"arm"`
 	Seed     uint64         `json:"seed"`
-	// Memcached and Temper are where the programs lie on the node.
-	Memcached string `json:"memcached"`
-	Temper    string `json:"temper"`
+	// Temper is where the command line lies on the node, Exec and ExecConfig
+	// the program and the configuration of an exec arm.
+	Temper     string `json:"temper,omitempty"`
+	Exec       string `json:"exec,omitempty"`
+	ExecConfig string `json:"exec_config,omitempty"`
 	// CPUs is the number of the node's CPUs.
 	CPUs int `json:"cpus"`
 }
@@ -73,8 +76,8 @@ type node struct {
 	counters *counters
 	spinner  string
 	started  []*exec.Cmd
-	density  int
-	idle     float64 // share of idle CPU time before the first client
+	spinners []*exec.Cmd // one in each background pod, by pod
+	idle     float64     // share of idle CPU time before the first client
 }
 
 // Run carries out spec and writes events to out until the ladder is done.
@@ -90,7 +93,7 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 		return err
 	}
 	defer n.stop()
-	if spec.Arm.Ops != "" {
+	if spec.Arm.Ops == "temper" {
 		if err := n.startTemper(ctx); err != nil {
 			return err
 		}
@@ -101,10 +104,10 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 	if err := n.settle(ctx); err != nil {
 		return err
 	}
-	for _, density := range spec.Scenario.Densities {
-		w, err := n.step(ctx, density)
+	for _, step := range spec.Scenario.Steps() {
+		w, err := n.step(ctx, step)
 		if err != nil {
-			return fmt.Errorf("measure at %d spinners: %w", density, err)
+			return fmt.Errorf("measure step %d at %d spinners: %w", step.Index, step.Density, err)
 		}
 		if err := n.tell(Event{Window: w}); err != nil {
 			return err
@@ -125,10 +128,10 @@ func (n *node) prepare() error {
 		return err
 	}
 	if n.spec.Arm.BackgroundIdle {
-		if err := n.tree.set(bestEffort, "cpu.idle", "1"); err != nil {
+		if err := n.tree.set(bench.BestEffort, "cpu.idle", "1"); err != nil {
 			return err
 		}
-		n.tree.weights[bestEffort] = 0 // an idle group has no weight
+		n.tree.weights[bench.BestEffort] = 0 // an idle group has no weight
 	}
 	if err := n.tree.set(driver, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
 		return err
@@ -204,19 +207,19 @@ func (n *node) measure(ctx context.Context, span time.Duration) (l bench.Ledger,
 }
 
 // step measures one window.
-func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
-	if err := n.startSpinners(ctx, density); err != nil {
+func (n *node) step(ctx context.Context, step bench.Step) (*bench.Window, error) {
+	if err := n.setSpinners(ctx, step.Density); err != nil {
 		return nil, err
 	}
 	if err := sleep(ctx, stepSettle); err != nil {
 		return nil, err
 	}
-	// The same seed and density give every arm the same requests.
-	c, window, err := n.startClient(ctx, n.spec.Seed<<16+uint64(density))
+	// The same seed and step give every arm the same requests.
+	c, window, err := n.startClient(ctx, step)
 	if err != nil {
 		return nil, err
 	}
-	w := &bench.Window{Density: density, IdleBefore: n.idle, Weights: n.tree.weights}
+	w := &bench.Window{Step: step, IdleBefore: n.idle, Weights: maps.Clone(n.tree.weights)}
 	if err := inRealTime(func() error { return n.watch(ctx, w, window.From, window.To) }); err != nil {
 		return nil, err
 	}
@@ -224,7 +227,7 @@ func (n *node) step(ctx context.Context, density int) (*bench.Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Client = result.Client
+	w.Primary = result.Primary
 	var within []bench.SchedSample
 	for _, look := range result.Looks {
 		within = append(within, schedSample(look.At, look.Values))
@@ -253,7 +256,7 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	if err != nil {
 		return err
 	}
-	w.Ledger = n.counters.ledger(before, after)
+	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/config"
 	"github.com/temper-sched/temper/internal/policy"
@@ -21,12 +22,21 @@ type cgroups struct{}
 
 func (cgroups) ID(path string) (uint64, error) { return uint64(len(path)), nil }
 
+func ladder(t *testing.T) bench.Scenario {
+	t.Helper()
+	s, err := scenarios.Find("memcached-ladder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestPlanIsAccepted(t *testing.T) {
 	var machine topology.Topology
 	for i := range 4 {
 		machine.CPUs = append(machine.CPUs, topology.CPU{ID: i, Core: i, Online: true})
 	}
-	n := &node{spec: Spec{Scenario: bench.MemcachedLadder()}}
+	n := &node{spec: Spec{Scenario: ladder(t)}}
 	plan, err := config.Parse("plan.yaml", []byte(n.plan()), config.Node{Topology: machine, Cgroups: cgroups{}})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +51,7 @@ func TestPlanIsAccepted(t *testing.T) {
 	if g := at(critical); g.Tier != tier.Critical || !slices.Equal(g.Fence, []int{0, 1}) || g.NotFenced != "" {
 		t.Errorf("critical pod: %+v", g)
 	}
-	if g := at(bestEffort); g.Tier != tier.Background || !g.EachChild {
+	if g := at(bench.BestEffort); g.Tier != tier.Background || !g.EachChild {
 		t.Errorf("background pods: %+v", g)
 	}
 	if g := at(kubepods); g.Tier != tier.Standard {
@@ -104,7 +114,7 @@ func TestParseRunTime(t *testing.T) {
 
 func TestRefusesANodeTooSmall(t *testing.T) {
 	var out strings.Builder
-	err := Run(t.Context(), Spec{Scenario: bench.MemcachedLadder(), CPUs: 1}, &out)
+	err := Run(t.Context(), Spec{Scenario: ladder(t), CPUs: 1}, &out)
 	if err == nil || !strings.Contains(err.Error(), "1 CPUs") || out.Len() > 0 {
 		t.Errorf("error %v, said %q", err, out.String())
 	}

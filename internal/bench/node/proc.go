@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/load"
 )
 
@@ -42,14 +43,17 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 	})
 }
 
-// serverAddr is where the server listens.
-const serverAddr = "127.0.0.1:11211"
+// memcached is the server and serverAddr where it listens.
+const (
+	memcached  = "/usr/bin/memcached"
+	serverAddr = "127.0.0.1:11211"
+)
 
 // startServer starts memcached in the critical pod and waits until it answers.
 func (n *node) startServer(ctx context.Context) error {
 	_, port, _ := net.SplitHostPort(serverAddr)
-	cmd := exec.CommandContext(ctx, n.spec.Memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
-		"-m", "64", "-c", "256", "-t", strconv.Itoa(n.spec.Scenario.Threads))
+	cmd := exec.CommandContext(ctx, memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
+		"-m", "64", "-c", "256", "-t", strconv.Itoa(n.spec.Scenario.Primary.Threads))
 	if err := n.tree.start(cmd, critical+"/ctr"); err != nil {
 		return err
 	}
@@ -71,11 +75,17 @@ func waitForServer(ctx context.Context) error {
 	}
 }
 
-// startSpinners brings the number of background pods to density, one spinner
-// in each.
-func (n *node) startSpinners(ctx context.Context, density int) error {
-	for n.density < density {
-		ctr, err := n.tree.backgroundPod(n.density + 1)
+// setSpinners brings the number of background pods that work to density, one
+// spinner in each. A pod whose spinner ended stays, empty.
+func (n *node) setSpinners(ctx context.Context, density int) error {
+	for len(n.spinners) > density {
+		last := n.spinners[len(n.spinners)-1]
+		n.spinners = n.spinners[:len(n.spinners)-1]
+		_ = last.Cancel()
+		_ = last.Wait() // ended by the signal
+	}
+	for len(n.spinners) < density {
+		ctr, err := n.tree.backgroundPod(len(n.spinners) + 1)
 		if err != nil {
 			return err
 		}
@@ -83,8 +93,7 @@ func (n *node) startSpinners(ctx context.Context, density int) error {
 		if err := n.tree.start(cmd, ctr); err != nil {
 			return err
 		}
-		n.started = append(n.started, cmd)
-		n.density++
+		n.spinners = append(n.spinners, cmd)
 	}
 	return nil
 }
@@ -130,12 +139,12 @@ func (n *node) startTemper(ctx context.Context) error {
 func (n *node) plan() string {
 	var b strings.Builder
 	fence := ""
-	if cores := n.spec.Scenario.RequestMilliCPU / 1000; cores > 0 {
+	if cores := n.spec.Scenario.Primary.RequestMilliCPU / 1000; cores > 0 {
 		fence = fmt.Sprintf("\n    fence: \"0-%d\"", cores-1)
 	}
 	fmt.Fprintf(&b, "groups:\n  - cgroup: %s\n    tier: critical%s\n", critical, fence)
 	fmt.Fprintf(&b, "  - cgroup: %s\n    tier: standard\n", kubepods)
-	fmt.Fprintf(&b, "  - cgroup: %s/*\n    tier: background\n", bestEffort)
+	fmt.Fprintf(&b, "  - cgroup: %s/*\n    tier: background\n", bench.BestEffort)
 	return b.String()
 }
 
@@ -147,10 +156,10 @@ type generator struct {
 
 // startClient runs this program again as the load generator, on its
 // own CPU, and returns when its window is known.
-func (n *node) startClient(ctx context.Context, seed uint64) (*generator, load.Started, error) {
+func (n *node) startClient(ctx context.Context, step bench.Step) (*generator, load.Started, error) {
 	var started load.Started
 	spec, err := json.Marshal(load.Spec{
-		Addr: serverAddr, Seed: seed, Load: n.spec.Scenario.Load, Grace: 10 * time.Second, Watch: schedFiles,
+		Addr: serverAddr, Seed: n.spec.Seed<<16 + uint64(step.Index), Load: n.spec.Scenario.Load, Rate: step.Rate, Grace: 10 * time.Second, Watch: schedFiles,
 	})
 	if err != nil {
 		return nil, started, fmt.Errorf("encode load: %w", err)
@@ -187,11 +196,11 @@ func (g *generator) wait() (load.Result, error) {
 
 // stop ends everything that was started, newest first.
 func (n *node) stop() {
-	for _, cmd := range slices.Backward(n.started) {
+	for _, cmd := range slices.Backward(slices.Concat(n.started, n.spinners)) {
 		_ = cmd.Cancel()
 		_ = cmd.Wait() // ended by the signal
 	}
-	n.started = nil
+	n.started, n.spinners = nil, nil
 }
 
 // sleep waits for d or until ctx ends.

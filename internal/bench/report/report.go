@@ -121,9 +121,9 @@ func (r *Report) row(rec *bench.Record) *Row {
 		i = len(r.Arms) - 1
 	}
 	arm := &r.Arms[i]
-	j := slices.IndexFunc(arm.Rows, func(row Row) bool { return row.Density == rec.Window.Density })
+	j := slices.IndexFunc(arm.Rows, func(row Row) bool { return row.Density == rec.Window.Step.Density })
 	if j < 0 {
-		arm.Rows = append(arm.Rows, Row{Density: rec.Window.Density, Latency: bench.NewHist(), Lag: bench.NewHist()})
+		arm.Rows = append(arm.Rows, Row{Density: rec.Window.Step.Density, Latency: bench.NewHist(), Lag: bench.NewHist()})
 		j = len(arm.Rows) - 1
 	}
 	return &arm.Rows[j]
@@ -138,15 +138,15 @@ func (r *Row) add(rec *bench.Record, void *int) {
 		return
 	}
 	w, l := &rec.Window, rec.Window.Ledger
-	r.Latency.Merge(w.Client.Latency)
-	r.Lag.Merge(w.Client.Lag)
+	r.Latency.Merge(w.Primary.Latency)
+	r.Lag.Merge(w.Primary.Lag)
 	mean := func(into *float64, v float64) { *into += (v - *into) / float64(r.Windows+1) }
-	mean(&r.Offered, w.Client.Offered)
-	mean(&r.Achieved, w.Client.Achieved)
+	mean(&r.Offered, w.Primary.Offered)
+	mean(&r.Achieved, w.Primary.Achieved)
 	mean(&r.Background, l.BackgroundCPUs())
 	mean(&r.Critical, l.CriticalCPUs())
 	mean(&r.Harvest, l.Harvest())
-	r.RunDelay = max(r.RunDelay, float64(w.Client.RunDelay)/float64(rec.Scenario.Load.Window))
+	r.RunDelay = max(r.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
 	r.PodCPUs = l.PodCPUs
 	r.Windows++
 }

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
 )
 
@@ -24,17 +26,23 @@ func window(arm string, seed uint64, density int, p99 time.Duration, background 
 	if err != nil {
 		panic(err)
 	}
-	s := bench.MemcachedLadder()
-	s.Load.Rate, s.Load.Window = 6000, time.Second
+	s, err := scenarios.Find("memcached-ladder")
+	if err != nil {
+		panic(err)
+	}
+	s.Load.Window, s.Load.Pad, s.Densities, s.Points = time.Second, 0, []int{0, 1, 2, 4, 8, 16}, []bench.Point{{Name: "6k", Rate: 6000}}
+	step := s.Steps()[slices.Index(s.Densities, density)]
 	latency, lag := bench.NewHist(), bench.NewHist()
 	for i := range 6000 {
 		latency.Record(p99 * time.Duration(i) / 5940)
 		lag.Record(2 * time.Microsecond)
 	}
 	used := time.Duration(background * float64(time.Second))
-	sample := bench.SchedSample{State: "disabled"}
+	sample, after := bench.SchedSample{State: "disabled"}, bench.SchedSample{State: "disabled", At: time.Second}
 	if arms[0].Ops != "" {
 		sample = bench.SchedSample{State: "enabled", Ops: arms[0].Ops, EnableSeq: 1}
+		after = sample
+		after.At = time.Second
 	}
 	return bench.Record{
 		Schema: bench.Schema, Scenario: s, Arm: arms[0], Seed: seed, Commit: "0123456789ab",
@@ -45,11 +53,11 @@ func window(arm string, seed uint64, density int, p99 time.Duration, background 
 		},
 		Host: bench.Host{CPU: "Some CPU", CPUs: 2},
 		Window: bench.Window{
-			Density: density, IdleBefore: 1, Sched: []bench.SchedSample{sample, sample}, Weights: map[string]int{"/kubepods": 300},
-			Client: bench.Client{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
+			Step: step, IdleBefore: 1, Sched: []bench.SchedSample{sample, after}, Realtime: s.Load.Counted(), Weights: map[string]int{"/kubepods": 300},
+			Primary: bench.Result{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
 			Ledger: bench.Ledger{
-				Length: time.Second, CPUs: 4, PodCPUs: 3, Critical: 300 * time.Millisecond, Background: used,
-				Instrument: time.Second, Idle: 2700*time.Millisecond - used,
+				Length: s.Load.Counted(), CPUs: 4, PodCPUs: 3, Critical: 300 * time.Millisecond, Background: used,
+				Instrument: s.Load.Counted(), Idle: 3*s.Load.Counted() - 300*time.Millisecond - used,
 			},
 		},
 	}
@@ -179,7 +187,7 @@ func TestRefusesWhatCannotBeCompared(t *testing.T) {
 func TestPageNeedsNothingElse(t *testing.T) {
 	records := ladder()
 	records[4].Machine.Cmdline = `evil=<script>alert(1)</script>`
-	records[7].Window.Client.Lost = 3
+	records[7].Window.Primary.Lost = 3
 	r, err := New(records)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +232,7 @@ func wellFormed(text string) error {
 
 func TestTextIsAligned(t *testing.T) {
 	records := ladder()
-	records[1].Window.Client.Lost = 3
+	records[1].Window.Primary.Lost = 3
 	r, err := New(records)
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ const Columns = "arm          spinners   p50 µs   p99 µs  p99.9 µs     max µ
 
 // Line shows one record, aligned under Columns.
 func Line(rec *bench.Record) string {
-	c, l := rec.Window.Client, rec.Window.Ledger
+	c, l := rec.Window.Primary, rec.Window.Ledger
 	mark := " "
 	if c.Latency.Count() < enoughForP999 {
 		mark = "*"
@@ -28,7 +28,7 @@ func Line(rec *bench.Record) string {
 	if !rec.Verdict.Valid {
 		verdict = "void: " + strings.Join(rec.Verdict.Reasons, "; ")
 	}
-	return fmt.Sprintf("%-12s %8d %s %s %s%s %s %7.0f %16.2f  %s", rec.Arm.Name, rec.Window.Density,
+	return fmt.Sprintf("%-12s %8d %s %s %s%s %s %7.0f %16.2f  %s", rec.Arm.Name, rec.Window.Step.Density,
 		column(8, c.Latency.Quantile(.5)), column(8, c.Latency.Quantile(.99)), column(9, c.Latency.Quantile(.999)), mark,
 		column(9, c.Latency.Max()), c.Achieved, l.BackgroundCPUs(), verdict)
 }
@@ -145,8 +145,7 @@ func (r *Report) Caveats() []string {
 	if few, most := r.requests(); few > 0 && few < enoughForP999 {
 		out = append(out, fmt.Sprintf("* A step has %s requests: its p99 rests on about %d of them, its p99.9 on about %d, its maximum on one.", between(few, most), few/100, few/1000))
 	}
-	l := r.Scenario.Load
-	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. Pods share all CPUs but the last, which is the client's.", l.Rate, r.Scenario.Threads))
+	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. Pods share all CPUs but the last, which is the client's.", r.Records[0].Window.Step.Rate, r.Scenario.Primary.Threads))
 	if lag, wait := r.client(); lag > 0 {
 		out = append(out, fmt.Sprintf("The client was not the bottleneck: it sent at most %s late at p99 and waited at most %.2f %% of a window for its CPU. That lag is part of every latency shown.", micros(lag), 100*wait))
 	}

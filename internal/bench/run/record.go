@@ -58,6 +58,9 @@ func (r *armRun) flush() error {
 		if m.Clock == bench.ClockPerVCPU {
 			m.ClockQuantum = clock.Quantum
 		}
+		if err := rec.Seal(); err != nil {
+			return err
+		}
 		if err := r.sink.keep(rec); err != nil {
 			return err
 		}

@@ -112,16 +112,15 @@ func (s *sink) sorted() []bench.Record {
 		if a.Order != b.Order {
 			return a.Order - b.Order
 		}
-		return a.Window.Density - b.Window.Density
+		return a.Window.Step.Index - b.Window.Step.Index
 	})
 	return s.records
 }
 
 // Where the programs lie in the guest.
 const (
-	labPath       = "/opt/temper-lab"
-	temperPath    = "/opt/temper"
-	memcachedPath = "/usr/bin/memcached"
+	labPath    = "/opt/temper-lab"
+	temperPath = "/opt/temper"
 )
 
 // guestBound is how much real time one guest may take: some ten times what a
@@ -155,8 +154,8 @@ func (c *Campaign) runArm(ctx context.Context, arm bench.Arm, order int, sink *s
 	_ = in.Close() // closing this end of a pipe cannot fail
 	if bad := <-heard; bad != nil {
 		err = bad
-	} else if err == nil && len(r.held) != len(c.Scenario.Densities) {
-		err = fmt.Errorf("guest ended after %d of %d windows", len(r.held), len(c.Scenario.Densities))
+	} else if err == nil && len(r.held) != len(c.Scenario.Steps()) {
+		err = fmt.Errorf("guest ended after %d of %d windows", len(r.held), len(c.Scenario.Steps()))
 	}
 	if err != nil {
 		err = fmt.Errorf("%w%s", err, tail(stderr.String()))
@@ -182,7 +181,7 @@ func (c *Campaign) command(arm bench.Arm) (*guest.Cmd, error) {
 		return nil, err
 	}
 	spec, err := json.Marshal(node.Spec{
-		Scenario: c.Scenario, Arm: arm, Seed: c.Seed, CPUs: topology.CPUs(), Memcached: memcachedPath, Temper: temperPath,
+		Scenario: c.Scenario, Arm: arm, Seed: c.Seed, CPUs: topology.CPUs(), Temper: temperPath,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode run: %w", err)
@@ -193,7 +192,7 @@ func (c *Campaign) command(arm bench.Arm) (*guest.Cmd, error) {
 	}
 	cmd := guest.Command(guest.Machine{
 		Kernel: c.Kernel, Topology: c.Topology, Mode: guest.Deterministic, Append: arm.Cmdline, Seed: int(c.Seed),
-		Packages: []string{"memcached"}, Files: files, Clock: c.Clock,
+		Packages: c.Scenario.KindOf().Packages, Files: files, Clock: c.Clock,
 	}, labPath, "node", "run")
 	cmd.Stdin = bytes.NewReader(spec)
 	cmd.Log = c.Log

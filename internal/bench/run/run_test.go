@@ -11,20 +11,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/node"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
-func campaign() *Campaign {
+func campaign(t *testing.T) *Campaign {
+	t.Helper()
+	ladder, err := scenarios.Find("memcached-ladder")
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &Campaign{
-		Scenario: bench.MemcachedLadder(), Arms: bench.Arms(), Seed: 7, Topology: "1s4c1t", Kernel: "7.2",
+		Scenario: ladder, Arms: bench.Arms(), Seed: 7, Topology: "1s4c1t", Kernel: "7.2",
 		Lab: "/build/temper-lab", Temper: "/build/temper", Commit: "abc",
 	}
 }
 
 func TestArmsDifferOnlyInWhatTheySay(t *testing.T) {
-	c := campaign()
+	c := campaign(t)
 	var machines []guest.Machine
 	for _, arm := range c.Arms {
 		cmd, err := c.command(arm)
@@ -37,11 +43,11 @@ func TestArmsDifferOnlyInWhatTheySay(t *testing.T) {
 		}
 		machines = append(machines, cmd.Machine)
 	}
-	if !slices.Equal(machines[1].Append, []string{"preempt=full"}) || len(machines[0].Append)+len(machines[2].Append) > 0 {
-		t.Errorf("kernel lines: %q %q %q", machines[0].Append, machines[1].Append, machines[2].Append)
+	if !slices.Equal(machines[1].Append, []string{"preempt=full"}) || len(machines[0].Append)+len(machines[3].Append) > 0 {
+		t.Errorf("kernel lines: %q %q %q", machines[0].Append, machines[1].Append, machines[3].Append)
 	}
-	if machines[0].Files[temperPath] != "" || machines[2].Files[temperPath] != "/build/temper" {
-		t.Errorf("files: %v and %v", machines[0].Files, machines[2].Files)
+	if machines[0].Files[temperPath] != "" || machines[3].Files[temperPath] != "/build/temper" {
+		t.Errorf("files: %v and %v", machines[0].Files, machines[3].Files)
 	}
 	for _, m := range machines {
 		if m.Mode != guest.Deterministic || m.Seed != 7 || m.Kernel != "7.2" {
@@ -55,25 +61,25 @@ func TestArmsDifferOnlyInWhatTheySay(t *testing.T) {
 }
 
 // sample is a window such as a node reports it, good but for the scheduler.
-func sample(density int) *bench.Window {
-	w := &bench.Window{Density: density, IdleBefore: 1, Sched: []bench.SchedSample{{State: "disabled"}, {State: "disabled"}}}
-	w.Client.Latency, w.Client.Lag = bench.NewHist(), bench.NewHist()
-	w.Client.Latency.Record(time.Millisecond)
-	w.Client.Requests, w.Client.Offered = 1, bench.MemcachedLadder().Load.Rate
+func sample(step bench.Step) *bench.Window {
+	w := &bench.Window{Step: step, IdleBefore: 1, Sched: []bench.SchedSample{{State: "disabled"}, {State: "disabled"}}}
+	w.Primary.Latency, w.Primary.Lag = bench.NewHist(), bench.NewHist()
+	w.Primary.Latency.Record(time.Millisecond)
+	w.Primary.Requests, w.Primary.Offered = 1, step.Rate
 	w.Ledger = bench.Ledger{Length: time.Second, CPUs: 4, PodCPUs: 3, Idle: 4 * time.Second}
 	return w
 }
 
 func TestWindowsBecomeRecords(t *testing.T) {
-	c := campaign()
+	c := campaign(t)
 	var file bytes.Buffer
 	var seen []Update
 	s := &sink{file: &file, progress: func(u Update) { seen = append(seen, u) }}
-	r := &armRun{campaign: c, arm: c.Arms[2], order: 2, sink: s, started: time.Now(), cmd: guest.Command(guest.Machine{}, "/x")}
+	r := &armRun{campaign: c, arm: c.Arms[3], order: 2, sink: s, started: time.Now(), cmd: guest.Command(guest.Machine{}, "/x")}
 	var events bytes.Buffer
 	out := json.NewEncoder(&events)
 	for _, e := range []node.Event{
-		{Hello: &node.Hello{Kernel: "7.2.13", Cmdline: "quiet"}}, {Progress: "settled"}, {Window: sample(0)}, {Window: sample(4)},
+		{Hello: &node.Hello{Kernel: "7.2.13", Cmdline: "quiet"}}, {Progress: "settled"}, {Window: sample(c.Scenario.Steps()[0])}, {Window: sample(c.Scenario.Steps()[3])},
 	} {
 		if err := out.Encode(e); err != nil {
 			t.Fatal(err)
@@ -82,7 +88,7 @@ func TestWindowsBecomeRecords(t *testing.T) {
 	if err := r.listen(&events); err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != 4 || seen[3].Record == nil || seen[3].Record.Window.Density != 4 {
+	if len(seen) != 4 || seen[3].Record == nil || seen[3].Record.Window.Step.Density != 4 {
 		t.Errorf("progress: %+v", seen)
 	}
 	if err := r.flush(); err != nil {
@@ -103,7 +109,7 @@ func TestWindowsBecomeRecords(t *testing.T) {
 }
 
 func TestBrokenEventEndsTheRun(t *testing.T) {
-	r := &armRun{campaign: campaign(), sink: &sink{file: io.Discard}}
+	r := &armRun{campaign: campaign(t), sink: &sink{file: io.Discard}}
 	if err := r.listen(strings.NewReader("{\"progress\":\"a\"}\npanic: oops")); err == nil || !strings.Contains(err.Error(), "read event") {
 		t.Errorf("error %v", err)
 	}

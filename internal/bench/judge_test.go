@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// good is a record without a fault.
+func good() *Record {
+	s := ladder()
+	s.Load.Window, s.Load.Pad, s.Points = time.Second, 0, []Point{{Name: "6k", Rate: 6000}}
+	latency, lag := NewHist(), NewHist()
+	for i := range 6000 {
+		latency.Record(time.Duration(80+i%50) * time.Microsecond)
+		lag.Record(time.Duration(i%5) * time.Microsecond)
+	}
+	return &Record{
+		Schema: Schema, Campaign: "test", Scenario: s, Arm: Arms()[3], Seed: 1,
+		Window: Window{
+			Step: s.Steps()[3], IdleBefore: .995, Realtime: time.Second,
+			Primary: Result{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
+			Ledger:  Ledger{Length: time.Second, CPUs: 4, PodCPUs: 3, Critical: 400 * time.Millisecond, Background: 2500 * time.Millisecond, Instrument: time.Second, System: 60 * time.Millisecond, Idle: 40 * time.Millisecond},
+			Sched:   []SchedSample{{State: "enabled", Ops: "temper", EnableSeq: 1}, {At: time.Second, State: "enabled", Ops: "temper", EnableSeq: 1}},
+		},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	if v := Judge(good()); !v.Valid {
+		t.Fatalf("a clean window is void: %v", v.Reasons)
+	}
+	for name, tc := range map[string]struct {
+		spoil func(*Record)
+		want  string
+	}{
+		"ejected at the end": {func(r *Record) { r.Window.Sched[1].State = "disabled" }, "was the kernel's own"},
+		"ejected and back":   {func(r *Record) { r.Window.Sched[1].EnableSeq = 2 }, "enable_seq went from 1 to 2"},
+		"another scheduler":  {func(r *Record) { r.Window.Sched[0].Ops = "layered" }, "was layered"},
+		"still enabling":     {func(r *Record) { r.Window.Sched[0].State = "enabling" }, `state "enabling"`},
+		"temper in eevdf":    {func(r *Record) { r.Arm = Arms()[0] }, "expected the kernel's own"},
+		"one sample":         {func(r *Record) { r.Window.Sched = r.Window.Sched[:1] }, "not sampled"},
+		"ledger too small":   {func(r *Record) { r.Window.Ledger.Idle = 0 }, "ledger off by -1.00 %"},
+		"ledger too large":   {func(r *Record) { r.Window.Ledger.Background += 100 * time.Millisecond }, "ledger off by +2.50 %"},
+		"lost request":       {func(r *Record) { r.Window.Primary.Lost = 1 }, "1 requests lost"},
+		"wrong answer":       {func(r *Record) { r.Window.Primary.Wrong = 2 }, "2 answered wrongly"},
+		"late client":        {func(r *Record) { late(r.Window.Primary.Lag) }, "client was the bottleneck"},
+		"waiting client":     {func(r *Record) { r.Window.Primary.RunDelay = 20 * time.Millisecond }, "waited 2.00 %"},
+		"too few requests":   {func(r *Record) { r.Window.Primary.Offered = 3000 }, "drew 6000 requests, 3000 a second"},
+		"missing latencies":  {func(r *Record) { r.Window.Primary.Latency = NewHist() }, "0 latencies for 6000"},
+		"too many requests":  {func(r *Record) { r.Window.Step.Rate = 5000; r.Scenario.Points[0].Rate = 5000 }, "drew 6000 requests"},
+		"no latency at all":  {func(r *Record) { r.Window.Primary.Latency = nil }, "reported"},
+		"another step":       {func(r *Record) { r.Window.Step.Density = 8 }, "none of the scenario's"},
+		"a step too many":    {func(r *Record) { r.Window.Step.Index = 99 }, "none of the scenario's"},
+		"clock stood still":  {func(r *Record) { r.Window.Ledger.Length -= 30 * time.Millisecond }, "clock jumped: the window and its pads took 970ms"},
+		"clock was set":      {func(r *Record) { r.Window.Realtime += 2 * time.Millisecond }, "by the real-time clock"},
+		"samples in disorder": {func(r *Record) {
+			r.Window.Sched = append(r.Window.Sched, SchedSample{At: time.Millisecond, State: "enabled", Ops: "temper", EnableSeq: 1})
+		}, "a sample at 1ms follows one at 1s"},
+		"sampled too late":  {func(r *Record) { r.Window.Sched[0].At = time.Millisecond }, "not the whole window"},
+		"sampled too early": {func(r *Record) { r.Window.Sched[1].At = time.Millisecond }, "not the whole window"},
+		"renamed arm":       {func(r *Record) { r.Arm.Name = "temper:landing" }, "not described as one"},
+		"unknown arm":       {func(r *Record) { r.Arm.Name = "cfs" }, "unknown arm"},
+		"tuned kernel":      {func(r *Record) { r.Machine.Cmdline = "quiet preempt=full" }, "kernel line has preempt=full: true"},
+		"idle background":   {func(r *Record) { r.Window.Weights = map[string]int{BestEffort: 0} }, "expected cpu.idle: false"},
+		"busy before":       {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := good()
+			tc.spoil(r)
+			v := Judge(r)
+			if v.Valid || !slices.ContainsFunc(v.Reasons, func(s string) bool { return strings.Contains(s, tc.want) }) {
+				t.Errorf("verdict %+v, want a reason with %q", v, tc.want)
+			}
+		})
+	}
+	tuned := good()
+	tuned.Arm = Arms()[1]
+	tuned.Window.Sched = []SchedSample{{State: "disabled"}, {State: "disabled", At: time.Second}}
+	if v := Judge(tuned); v.Valid || len(v.Reasons) != 1 || !strings.Contains(v.Reasons[0], "kernel line has preempt=full: false") {
+		t.Errorf("an arm without its kernel line: %+v", v)
+	}
+	own := good()
+	own.Arm, own.Window.Sched = Arm{Name: "exec:scx_x", Exec: &Exec{Program: "scx_x"}}, []SchedSample{{State: "enabled", Ops: "x", EnableSeq: 1}, {State: "enabled", Ops: "x", EnableSeq: 1, At: time.Second}}
+	if v := Judge(own); !v.Valid {
+		t.Errorf("a user's scheduler: %v", v.Reasons)
+	}
+	own.Window.Sched[0].Ops, own.Window.Sched[1].Ops = "", ""
+	if v := Judge(own); v.Valid {
+		t.Error("a user's scheduler that is not there was accepted")
+	}
+	stock := good()
+	stock.Arm = Arms()[0]
+	stock.Window.Sched = []SchedSample{{}, {At: time.Second}} // a kernel without sched_ext
+	if v := Judge(stock); !v.Valid {
+		t.Errorf("a stock window on a kernel without sched_ext is void: %v", v.Reasons)
+	}
+}
+
+func late(lag *Hist) {
+	for range 100 {
+		lag.Record(time.Millisecond)
+	}
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Scenario is what the node has to do: a critical pod with its work, a ladder
+// of background spinners beside it, and who drives and who measures.
+type Scenario struct {
+	Name  string `json:"name" yaml:"name"`
+	Title string `json:"title" yaml:"title"`
+	// Measures says what the latency histogram holds, for tables and axes:
+	// "request latency", "wakeup delay".
+	Measures string `json:"measures" yaml:"measures"`
+	// Topology is the node's sockets, cores and threads, "1s4c1t".
+	Topology string `json:"topology" yaml:"topology"`
+	// Instrument says that the last CPU is the client's alone. Without, pods
+	// may use all CPUs and the primary measures itself.
+	Instrument bool    `json:"instrument" yaml:"instrument"`
+	Primary    Primary `json:"primary" yaml:"primary"`
+	Load       Load    `json:"load" yaml:"load"`
+	// MaxRate is the most that the primary achieves alone, as a capacity
+	// scenario measured it; Points may be shares of it.
+	MaxRate float64 `json:"max_rate_rps,omitempty" yaml:"max_rate"`
+	// Points are the operating points; each has a whole ladder.
+	Points []Point `json:"points,omitempty" yaml:"points"`
+	// Densities is the ladder: background pods at each step, in order. Up and
+	// down again, a density comes twice; its two steps are different ones.
+	Densities []int `json:"densities" yaml:"densities"`
+	// Arms and Seeds are what a run has unless told otherwise. They are no part
+	// of what a window is.
+	Arms  []string `json:"-" yaml:"arms"`
+	Seeds int      `json:"-" yaml:"seeds"`
+}
+
+// Primary is the critical pod and what runs in it.
+type Primary struct {
+	Kind            string `json:"kind" yaml:"kind"` // one of Kinds
+	Threads         int    `json:"threads" yaml:"threads"`
+	RequestMilliCPU int    `json:"request_millicpu" yaml:"request_millicpu"` // gives cpu.weight and the fence
+	// Params are the kind's own figures, by names that say their units.
+	Params map[string]float64 `json:"params,omitempty" yaml:"params"`
+	// Pods are the pods of a kind that compares pods, instead of the one.
+	Pods []PodSpec `json:"pods,omitempty" yaml:"pods"`
+}
+
+// PodSpec is one of several pods in a primary.
+type PodSpec struct {
+	Name    string `json:"name" yaml:"name"`
+	Tier    string `json:"tier" yaml:"tier"`
+	Weight  int    `json:"weight" yaml:"weight"` // cpu.weight
+	Threads int    `json:"threads" yaml:"threads"`
+}
+
+// Kind says what a primary needs.
+type Kind struct {
+	Name string
+	// Server means that the load generator drives it and measures.
+	Server bool
+	// Packages are the Debian packages of its programs.
+	Packages []string
+	// Params are the names that Primary.Params must have, all of them.
+	Params []string
+}
+
+// Kinds lists the primaries.
+func Kinds() []Kind {
+	return []Kind{
+		{Name: "memcached", Server: true, Packages: []string{"memcached"}},
+		{Name: "redis", Server: true, Packages: []string{"redis-server"}},
+		{Name: "chain", Server: true},
+		{Name: "wakeup"},
+		{Name: "burst"},
+		{Name: "bursty"},
+		{Name: "pipe"},
+		{Name: "hackbench"},
+		{Name: "weights"},
+		{Name: "starvation"},
+	}
+}
+
+// KindOf returns the scenario's kind of primary; the zero Kind if there is none.
+func (s Scenario) KindOf() Kind {
+	for _, k := range Kinds() {
+		if k.Name == s.Primary.Kind {
+			return k
+		}
+	}
+	return Kind{}
+}
+
+// Load is how the primary is driven, and how long each step is.
+type Load struct {
+	Arrivals   string `json:"arrivals,omitempty" yaml:"arrivals"` // ArrivalsPoisson or ArrivalsConstant
+	Conns      int    `json:"conns,omitempty" yaml:"conns"`
+	Keys       int    `json:"keys,omitempty" yaml:"keys"`
+	ValueBytes int    `json:"value_bytes,omitempty" yaml:"value_bytes"`
+	SetEvery   int    `json:"set_every,omitempty" yaml:"set_every"` // one request in so many is a set
+	// Warmup is driven but not measured. So are a pad before the window, in
+	// which the node's counters are read, and two after it: the window's last
+	// answers come in the first, the counters are read in the second.
+	Warmup time.Duration `json:"warmup_ns" yaml:"warmup"`
+	Window time.Duration `json:"window_ns" yaml:"window"`
+	Pad    time.Duration `json:"pad_ns" yaml:"pad"`
+}
+
+// The arrival processes of an open loop.
+const (
+	ArrivalsPoisson  = "poisson"
+	ArrivalsConstant = "constant"
+)
+
+// Total is how long the client sends.
+func (l Load) Total() time.Duration { return l.Warmup + l.Window + 3*l.Pad }
+
+// Counted is the span between the two readings of the node's counters.
+func (l Load) Counted() time.Duration { return l.Window + 2*l.Pad }
+
+// Point is an operating point: a rate, or a share of the primary's maximum.
+type Point struct {
+	Name  string  `json:"name" yaml:"name"`
+	Rate  float64 `json:"rate_rps,omitempty" yaml:"rate"`
+	Share float64 `json:"share,omitempty" yaml:"share"`
+}
+
+// Step is one rung of the ladder at one operating point.
+type Step struct {
+	Index   int     `json:"index"` // in Scenario.Steps
+	Density int     `json:"density"`
+	Point   string  `json:"point,omitempty"`
+	Rate    float64 `json:"rate_rps,omitempty"`
+}
+
+// Steps lists the scenario's windows in the order in which a run takes them:
+// the whole ladder at each operating point.
+func (s Scenario) Steps() []Step {
+	points := s.Points
+	if len(points) == 0 {
+		points = []Point{{}}
+	}
+	var out []Step
+	for _, p := range points {
+		rate := p.Rate
+		if p.Share > 0 {
+			rate = p.Share * s.MaxRate
+		}
+		for _, d := range s.Densities {
+			out = append(out, Step{Index: len(out), Density: d, Point: p.Name, Rate: rate})
+		}
+	}
+	return out
+}
+
+// ParseScenario reads a scenario file. Errors name the file and the field.
+func ParseScenario(file string, data []byte) (Scenario, error) {
+	var s Scenario
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&s); err != nil {
+		return s, fmt.Errorf("read scenario %s: %w", file, err)
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return s, fmt.Errorf("read scenario %s: more than one document", file)
+	}
+	if err := s.Validate(); err != nil {
+		return s, fmt.Errorf("read scenario %s: %w", file, err)
+	}
+	if _, err := ParseArms(s.Arms); err != nil {
+		return s, fmt.Errorf("read scenario %s: arms: %w", file, err)
+	}
+	if s.Seeds < 1 {
+		return s, fmt.Errorf("read scenario %s: seeds: %d, want at least 1", file, s.Seeds)
+	}
+	return s, nil
+}
+
+// Validate names everything that makes no sense in s, by field.
+func (s Scenario) Validate() error {
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	for field, value := range map[string]string{"name": s.Name, "title": s.Title, "measures": s.Measures, "topology": s.Topology} {
+		if value == "" {
+			bad(field, "missing")
+		}
+	}
+	if len(s.Densities) == 0 {
+		bad("densities", "no step in the ladder")
+	}
+	for _, d := range s.Densities {
+		if d < 0 {
+			bad("densities", "density %d is negative", d)
+		}
+	}
+	s.validatePrimary(bad)
+	s.validateLoad(bad)
+	s.validatePoints(bad)
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
+	kind, p := s.KindOf(), s.Primary
+	if kind.Name == "" {
+		var known []string
+		for _, k := range Kinds() {
+			known = append(known, k.Name)
+		}
+		bad("primary.kind", "%q is none of %s", p.Kind, strings.Join(known, ", "))
+		return
+	}
+	if p.Threads < 1 {
+		bad("primary.threads", "%d, want at least 1", p.Threads)
+	}
+	if p.RequestMilliCPU < 0 {
+		bad("primary.request_millicpu", "%d is negative", p.RequestMilliCPU)
+	}
+	want := slices.Sorted(slices.Values(kind.Params))
+	if got := slices.Sorted(maps.Keys(p.Params)); !slices.Equal(got, want) {
+		bad("primary.params", "%v, but %s has %v", got, kind.Name, want)
+	}
+	if kind.Server != s.Instrument {
+		bad("instrument", "%v, but %s is driven by a client: %v", s.Instrument, kind.Name, kind.Server)
+	}
+}
+
+func (s Scenario) validateLoad(bad func(field, format string, args ...any)) {
+	l := s.Load
+	if l.Window <= 0 {
+		bad("load.window", "%v, must be positive", l.Window)
+	}
+	if l.Warmup < 0 || l.Pad < 0 {
+		bad("load.pad", "warmup %v and pad %v must not be negative", l.Warmup, l.Pad)
+	}
+	if !s.KindOf().Server {
+		return
+	}
+	if l.Arrivals != ArrivalsPoisson && l.Arrivals != ArrivalsConstant {
+		bad("load.arrivals", "%q, want %s or %s", l.Arrivals, ArrivalsPoisson, ArrivalsConstant)
+	}
+	if l.Conns < s.Primary.Threads {
+		bad("load.conns", "%d connections cannot feed %d threads", l.Conns, s.Primary.Threads)
+	}
+	if len(s.Points) == 0 {
+		bad("points", "a server needs at least one rate")
+	}
+}
+
+func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
+	seen := map[string]bool{}
+	for i, p := range s.Points {
+		field := fmt.Sprintf("points[%d]", i)
+		if p.Name == "" || seen[p.Name] {
+			bad(field+".name", "%q is empty or given twice", p.Name)
+		}
+		seen[p.Name] = true
+		switch {
+		case p.Rate < 0 || p.Share < 0:
+			bad(field, "rate %g and share %g must not be negative", p.Rate, p.Share)
+		case (p.Rate > 0) == (p.Share > 0):
+			bad(field, "give either a rate or a share, and more than 0")
+		case p.Share > 0 && s.MaxRate <= 0:
+			bad(field+".share", "is of max_rate, which is missing")
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ladderFile is a scenario that has everything.
+const ladderFile = `
+name: ladder
+title: memcached beside spinners
+measures: request latency
+topology: 1s4c1t
+instrument: true
+primary: {kind: memcached, threads: 2, request_millicpu: 2000}
+load: {arrivals: poisson, conns: 8, keys: 1000, value_bytes: 100, set_every: 10, warmup: 200ms, window: 2s, pad: 20ms}
+max_rate: 20000
+points:
+  - {name: idle, rate: 500}
+  - {name: half, share: 0.5}
+densities: [0, 1, 2, 4, 0]
+arms: [eevdf, temper]
+seeds: 8
+`
+
+func ladder() Scenario {
+	s, err := ParseScenario("ladder.yaml", []byte(ladderFile))
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func TestStepsAreEveryDensityAtEveryPoint(t *testing.T) {
+	s := ladder()
+	steps := s.Steps()
+	if len(steps) != 10 || steps[4] != (Step{4, 0, "idle", 500}) || steps[8] != (Step{8, 4, "half", 10_000}) {
+		t.Errorf("steps %+v", steps)
+	}
+	s.Points = nil
+	if steps := s.Steps(); len(steps) != 5 || steps[3] != (Step{Index: 3, Density: 4}) {
+		t.Errorf("steps without points %+v", steps)
+	}
+	if s.Load.Window != 2*time.Second || s.Load.Counted() != 2040*time.Millisecond || s.Load.Total() != 2260*time.Millisecond {
+		t.Errorf("load %+v", s.Load)
+	}
+}
+
+func TestParseScenarioNamesFileAndField(t *testing.T) {
+	change := func(old, new string) string {
+		if !strings.Contains(ladderFile, old) {
+			t.Fatalf("no %q to change", old)
+		}
+		return strings.Replace(ladderFile, old, new, 1)
+	}
+	for want, text := range map[string]string{
+		"field densitys not found":                      change("densities:", "densitys:"),
+		"line 7":                                        change("threads: 2,", "threads: 2, thread: 3,"),
+		"densities: no step in the ladder":              change("[0, 1, 2, 4, 0]", "[]"),
+		"densities: density -1 is negative":             change("[0, 1, 2, 4, 0]", "[0, -1]"),
+		"primary.kind: \"mysql\" is none of memcached":  change("kind: memcached", "kind: mysql"),
+		"primary.threads: 0":                            change("threads: 2", "threads: 0"),
+		"primary.params: [burst_us], but memcached has": change("threads: 2", "threads: 2, params: {burst_us: 1}"),
+		"load.conns: 1 connections cannot feed":         change("conns: 8", "conns: 1"),
+		"load.arrivals: \"uniform\"":                    change("arrivals: poisson", "arrivals: uniform"),
+		"load.window: 0s, must be positive":             change("window: 2s", "window: 0s"),
+		"points[1].share: is of max_rate":               change("max_rate: 20000\n", ""),
+		"points[0]: give either a rate or a share":      change("rate: 500", "rate: 0"),
+		"points[1].name: \"idle\" is empty or given":    change("name: half", "name: idle"),
+		"instrument: false, but memcached is driven":    change("instrument: true", "instrument: false"),
+		"measures: missing":                             change("measures: request latency\n", ""),
+		"arms: unknown arm \"cfs\"":                     change("[eevdf, temper]", "[cfs]"),
+		"seeds: 0, want at least 1":                     change("seeds: 8", "seeds: 0"),
+		"more than one document":                        ladderFile + "---\nname: two\n",
+	} {
+		_, err := ParseScenario("ladder.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ladder.yaml") {
+			t.Errorf("want %q, got error %v", want, err)
+		}
+	}
+}
+
+func TestValidateNamesEveryFault(t *testing.T) {
+	s := ladder()
+	s.Densities, s.Load.Window, s.Title = nil, 0, ""
+	err := s.Validate()
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("got %v, want three faults", err)
+	}
+	if !slices.IsSorted(strings.Split(err.Error(), "\n")) {
+		t.Errorf("not in order: %v", err)
+	}
+}
