@@ -15,12 +15,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,14 +96,15 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 			return err
 		}
 	}
-	if err := n.startServer(ctx); err != nil {
+	p := n.newPrimary()
+	if err := p.start(ctx); err != nil {
 		return err
 	}
 	if err := n.settle(ctx); err != nil {
 		return err
 	}
 	for _, step := range spec.Scenario.Steps() {
-		w, err := n.step(ctx, step)
+		w, err := n.step(ctx, p, step)
 		if err != nil {
 			return fmt.Errorf("measure step %d at %d spinners: %w", step.Index, step.Density, err)
 		}
@@ -204,59 +203,4 @@ func (n *node) measure(ctx context.Context, span time.Duration) (l bench.Ledger,
 		return err
 	})
 	return l, err
-}
-
-// step measures one window.
-func (n *node) step(ctx context.Context, step bench.Step) (*bench.Window, error) {
-	if err := n.setSpinners(ctx, step.Density); err != nil {
-		return nil, err
-	}
-	if err := sleep(ctx, stepSettle); err != nil {
-		return nil, err
-	}
-	// The same seed and step give every arm the same requests.
-	c, window, err := n.startClient(ctx, step)
-	if err != nil {
-		return nil, err
-	}
-	w := &bench.Window{Step: step, IdleBefore: n.idle, Weights: maps.Clone(n.tree.weights)}
-	if err := inRealTime(func() error { return n.watch(ctx, w, window.From, window.To) }); err != nil {
-		return nil, err
-	}
-	result, err := c.wait()
-	if err != nil {
-		return nil, err
-	}
-	w.Primary = result.Primary
-	var within []bench.SchedSample
-	for _, look := range result.Looks {
-		within = append(within, schedSample(look.At, look.Values))
-	}
-	w.Sched = slices.Insert(w.Sched, 1, within...)
-	return w, nil
-}
-
-// watch reads counters and the scheduler's identity around the window. Reading
-// takes the client's CPU from it and is done in the pads, outside of what is
-// measured; within the window the client looks at the identity itself.
-func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
-	pad := n.spec.Scenario.Load.Pad
-	if err := sleepUntil(ctx, from-pad); err != nil {
-		return err
-	}
-	w.Sched = append(w.Sched, sampleSched(from))
-	before, err := n.counters.read()
-	if err != nil {
-		return err
-	}
-	if err := sleepUntil(ctx, to+pad); err != nil {
-		return err
-	}
-	after, err := n.counters.read()
-	if err != nil {
-		return err
-	}
-	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
-	w.Sched = append(w.Sched, sampleSched(from))
-	return nil
 }

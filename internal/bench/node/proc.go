@@ -5,21 +5,17 @@ package node
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/load"
 )
 
 // start runs a program that is born in the cgroup: it never runs a moment
@@ -41,38 +37,6 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 		}
 		return nil
 	})
-}
-
-// memcached is the server and serverAddr where it listens.
-const (
-	memcached  = "/usr/bin/memcached"
-	serverAddr = "127.0.0.1:11211"
-)
-
-// startServer starts memcached in the critical pod and waits until it answers.
-func (n *node) startServer(ctx context.Context) error {
-	_, port, _ := net.SplitHostPort(serverAddr)
-	cmd := exec.CommandContext(ctx, memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
-		"-m", "64", "-c", "256", "-t", strconv.Itoa(n.spec.Scenario.Primary.Threads))
-	if err := n.tree.start(cmd, critical+"/ctr"); err != nil {
-		return err
-	}
-	n.started = append(n.started, cmd)
-	return waitForServer(ctx)
-}
-
-func waitForServer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for {
-		nc, err := net.Dial("tcp", serverAddr)
-		if err == nil {
-			return nc.Close()
-		}
-		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for memcached on %s: %w", serverAddr, err)
-		}
-	}
 }
 
 // setSpinners brings the number of background pods that work to density, one
@@ -146,52 +110,6 @@ func (n *node) plan() string {
 	fmt.Fprintf(&b, "  - cgroup: %s\n    tier: standard\n", kubepods)
 	fmt.Fprintf(&b, "  - cgroup: %s/*\n    tier: background\n", bench.BestEffort)
 	return b.String()
-}
-
-// generator is a running load generator.
-type generator struct {
-	cmd     *exec.Cmd
-	results *json.Decoder
-}
-
-// startClient runs this program again as the load generator, on its
-// own CPU, and returns when its window is known.
-func (n *node) startClient(ctx context.Context, step bench.Step) (*generator, load.Started, error) {
-	var started load.Started
-	spec, err := json.Marshal(load.Spec{
-		Addr: serverAddr, Seed: n.spec.Seed<<16 + uint64(step.Index), Load: n.spec.Scenario.Load, Rate: step.Rate, Grace: 10 * time.Second, Watch: schedFiles,
-	})
-	if err != nil {
-		return nil, started, fmt.Errorf("encode load: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "node", "load")
-	// One thread that is never interrupted by its own runtime.
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
-	cmd.Stdin = strings.NewReader(string(spec))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, started, fmt.Errorf("start client: %w", err)
-	}
-	if err := n.tree.start(cmd, client); err != nil {
-		return nil, started, err
-	}
-	g := &generator{cmd: cmd, results: json.NewDecoder(out)}
-	if err := g.results.Decode(&started); err != nil {
-		return nil, started, fmt.Errorf("start client: %w", errors.Join(err, cmd.Wait()))
-	}
-	return g, started, nil
-}
-
-// wait returns what the client saw.
-func (g *generator) wait() (load.Result, error) {
-	var result load.Result
-	if err := g.results.Decode(&result); err != nil {
-		return result, fmt.Errorf("read client's result: %w", errors.Join(err, g.cmd.Wait()))
-	}
-	if err := g.cmd.Wait(); err != nil {
-		return result, fmt.Errorf("end client: %w", err)
-	}
-	return result, nil
 }
 
 // stop ends everything that was started, newest first.

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package work
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+// A measured thread is a thread of the kernel and nothing else: locked to its
+// goroutine, in raw system calls only, in functions that never look at their
+// stack. So the Go runtime cannot take its P, run something else on it or move
+// its stack: that would be hundreds of wakeups a second of which the scheduler
+// under test knows nothing. What remains of the runtime is its monitor, which
+// wakes a hundred times a second for a microsecond.
+
+// sample is one duration and the moment it belongs to, ns.
+type sample struct{ due, took int64 }
+
+// thread is a measured thread and all the memory it will touch.
+type thread struct {
+	id       int
+	plan     *plan
+	ts       unix.Timespec
+	usage    unix.Rusage
+	cpus     unix.CPUSet // it may run on; none for all
+	word     [8]byte
+	due      []int64 // its arrivals
+	late     samples // wakeups
+	done     samples // completions
+	ops      int64   // in the window
+	seen     int64   // the same, as its partner counts
+	first    int64   // the moments between which ops were done
+	last     int64
+	idle     uint64 // what burning computes, kept so that it is computed
+	busyFrom int64  // its CPU time at the window's ends
+	busyTo   int64
+	nSleeps  int64 // times it left its CPU by itself, within ops
+	elseCPU  int64 // wakeups that found it on another CPU than its waker's
+	missed   int64 // arrivals that were over before it could wait for them
+	failed   unix.Errno
+}
+
+// samples are durations in memory that is there before it is needed.
+type samples struct {
+	all []sample
+	n   int
+}
+
+func newSamples(size int) samples {
+	s := samples{all: make([]sample, size)}
+	for i := range s.all {
+		s.all[i].due = -1 // every page is touched before it counts
+	}
+	return s
+}
+
+//go:nosplit
+func (s *samples) add(due, took int64) {
+	if s.n < len(s.all) {
+		s.all[s.n] = sample{due, took}
+		s.n++
+	}
+}
+
+// plan is when everything happens, ns on CLOCK_MONOTONIC, set before a thread
+// begins.
+type plan struct {
+	begin, from, to int64
+	loops           int64 // of burn, in one piece of work
+	unit            int64 // that piece's length, ns
+	gate            int   // an eventfd that lets one thread begin with each read
+}
+
+// launch starts the threads and returns once all wait for their beginning.
+func launch(threads []*thread, run func(*thread)) (wait func(), err error) {
+	gate, err := unix.Eventfd(0, unix.EFD_SEMAPHORE|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create eventfd: %w", err)
+	}
+	// Each thread keeps its P for ever; the others are for this one.
+	runtime.GOMAXPROCS(len(threads) + 2)
+	var ready atomic.Int64
+	var group sync.WaitGroup
+	for _, t := range threads {
+		t.plan.gate = gate
+		group.Go(func() {
+			runtime.LockOSThread()
+			t.prepare()
+			ready.Add(1)
+			t.run(run)
+		})
+	}
+	for ready.Load() < int64(len(threads)) {
+		time.Sleep(time.Millisecond)
+	}
+	return group.Wait, nil
+}
+
+// prepare makes the calling thread t's. Its timers have no slack: 50 µs of it
+// is the kernel's default, and would be measured as the scheduler's.
+func (t *thread) prepare() {
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
+		t.failed = errno(err)
+	}
+	if t.cpus.Count() > 0 {
+		if err := unix.SchedSetaffinity(0, &t.cpus); err != nil {
+			t.failed = errno(err)
+		}
+	}
+}
+
+func errno(err error) unix.Errno {
+	if e, ok := err.(unix.Errno); ok { //nolint:errorlint // what x/sys/unix returns is bare
+		return e
+	}
+	return unix.EINVAL
+}
+
+// run waits for the gate and then runs the thread's part.
+func (t *thread) run(part func(*thread)) {
+	if t.read(t.plan.gate) {
+		part(t)
+	}
+}
+
+// open lets n threads begin.
+func (p *plan) open(n int) error {
+	var count [8]byte
+	count[0], count[1] = byte(n), byte(n>>8)
+	if _, err := unix.Write(p.gate, count[:]); err != nil {
+		return fmt.Errorf("start threads: %w", err)
+	}
+	return nil
+}
+
+// now is CLOCK_MONOTONIC, by a system call: the vDSO would need the runtime.
+//
+//go:nosplit
+func (t *thread) now() int64 { return t.clock(unix.CLOCK_MONOTONIC) }
+
+// cpuTime is the time the thread has run.
+//
+//go:nosplit
+func (t *thread) cpuTime() int64 { return t.clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+
+//go:nosplit
+func (t *thread) clock(id uintptr) int64 {
+	_, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t.ts)), 0)
+	if e != 0 {
+		t.failed = e
+	}
+	return t.ts.Sec*1e9 + t.ts.Nsec
+}
+
+// sleepUntil returns whether the thread slept: not if at is over already.
+//
+//go:nosplit
+func (t *thread) sleepUntil(at int64) bool {
+	if t.now() >= at {
+		return false
+	}
+	for {
+		t.ts.Sec, t.ts.Nsec = at/1e9, at%1e9
+		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&t.ts)), 0, 0, 0)
+		if e != unix.EINTR {
+			if e != 0 {
+				t.failed = e
+			}
+			return true
+		}
+	}
+}
+
+// read reads eight bytes, as an eventfd has them; write writes them.
+//
+//go:nosplit
+func (t *thread) read(fd int) bool { return t.transfer(unix.SYS_READ, fd, 8) == 8 }
+
+//go:nosplit
+func (t *thread) write(fd int, value uint64) bool {
+	*(*uint64)(unsafe.Pointer(&t.word)) = value
+	return t.transfer(unix.SYS_WRITE, fd, 8) == 8
+}
+
+// value is what the last read brought.
+//
+//go:nosplit
+func (t *thread) value() uint64 { return *(*uint64)(unsafe.Pointer(&t.word)) }
+
+//go:nosplit
+func (t *thread) transfer(call uintptr, fd, size int) uintptr {
+	for {
+		n, _, e := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&t.word)), uintptr(size))
+		if e == 0 {
+			return n
+		}
+		if e != unix.EINTR {
+			t.failed = e
+			return 0
+		}
+	}
+}
+
+// cpu is the CPU the thread runs on.
+//
+//go:nosplit
+func (t *thread) cpu() uint32 {
+	n := (*uint32)(unsafe.Pointer(&t.word))
+	if _, _, e := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(n)), 0, 0); e != 0 {
+		t.failed = e
+	}
+	return *n
+}
+
+// sleeps is how often the thread has left its CPU by itself.
+//
+//go:nosplit
+func (t *thread) sleeps() int64 {
+	_, _, e := unix.RawSyscall(unix.SYS_GETRUSAGE, uintptr(unix.RUSAGE_THREAD), uintptr(unsafe.Pointer(&t.usage)), 0)
+	if e != 0 {
+		t.failed = e
+	}
+	return t.usage.Nvcsw
+}
+
+// burn computes for loops rounds of burnRound instructions, and then some for
+// the loop: calibrate knows.
+//
+//go:nosplit
+//go:noinline
+func burn(x uint64, loops int64) uint64 {
+	for range loops {
+		x = x*5 + 1
+		x = x*5 + 3
+		x = x*5 + 5
+		x = x*5 + 7
+		x = x*5 + 9
+		x = x*5 + 11
+		x = x*5 + 13
+		x = x*5 + 15
+	}
+	return x
+}
+
+// window tells whether something due at that moment counts.
+//
+//go:nosplit
+func (t *thread) inWindow(at int64) bool { return at >= t.plan.from && at < t.plan.to }
+
+// calibrate returns how many rounds of burn take as long as work. The shortest
+// of many attempts is one that nobody interrupted: in virtual time it is the
+// same to the instruction, whoever else runs.
+func calibrate(work time.Duration) int64 {
+	const rounds, attempts = 2048, 32
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	t := &thread{}
+	shortest := func(loops int64) int64 {
+		best := int64(1 << 62)
+		for range attempts {
+			begin := t.now()
+			t.idle = burn(t.idle, loops)
+			best = min(best, t.now()-begin)
+		}
+		return best
+	}
+	// The difference of two lengths is free of what reading the clock takes.
+	took := max(shortest(2*rounds)-shortest(rounds), 1)
+	return max(int64(work)*rounds/took, 1)
+}
+
+// hist makes a histogram of the samples that were due in the window.
+func hist(threads []*thread, of func(*thread) *samples) *bench.Hist {
+	h := bench.NewHist()
+	for _, t := range threads {
+		s := of(t)
+		for _, v := range s.all[:s.n] {
+			if t.inWindow(v.due) {
+				h.Record(time.Duration(v.took))
+			}
+		}
+	}
+	return h
+}
+
+// slowest are the window's longest samples, longest first.
+func slowest(threads []*thread, of func(*thread) *samples) []bench.Slow {
+	const most = 8
+	var out []bench.Slow
+	for _, t := range threads {
+		s := of(t)
+		for _, v := range s.all[:s.n] {
+			if t.inWindow(v.due) {
+				out = append(out, bench.Slow{Due: time.Duration(v.due - t.plan.from), Latency: time.Duration(v.took), Conn: t.id})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b bench.Slow) int { return int(b.Latency - a.Latency) })
+	return slices.Clone(out[:min(len(out), most)])
+}
