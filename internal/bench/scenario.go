@@ -61,6 +61,10 @@ type PodSpec struct {
 	Tier    string `json:"tier" yaml:"tier"`
 	Weight  int    `json:"weight" yaml:"weight"` // cpu.weight
 	Threads int    `json:"threads" yaml:"threads"`
+	// Point is the operating point at which the pod is there; empty for all.
+	Point string `json:"point,omitempty" yaml:"point"`
+	// CPUs is where its threads are bound; empty for anywhere.
+	CPUs string `json:"cpus,omitempty" yaml:"cpus"`
 }
 
 // Kind says what a primary needs.
@@ -81,12 +85,12 @@ func Kinds() []Kind {
 		{Name: "redis", Server: true, Packages: []string{"redis-server"}},
 		{Name: "chain", Server: true},
 		{Name: "wakeup"},
-		{Name: "burst"},
-		{Name: "bursty"},
+		{Name: "burst", Params: []string{"burst_us"}},
+		{Name: "bursty", Params: []string{"busy_us", "idle_us", "unit_us"}},
 		{Name: "pipe"},
-		{Name: "hackbench"},
-		{Name: "weights"},
-		{Name: "starvation"},
+		{Name: "hackbench", Packages: []string{"rt-tests"}, Params: []string{"groups", "loops"}},
+		{Name: "weights", Params: []string{"burst_us"}},
+		{Name: "starvation", Params: []string{"unit_us"}},
 	}
 }
 
@@ -231,6 +235,18 @@ func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
 	if got := slices.Sorted(maps.Keys(p.Params)); !slices.Equal(got, want) {
 		bad("primary.params", "%v, but %s has %v", got, kind.Name, want)
 	}
+	for i, pod := range p.Pods {
+		field := fmt.Sprintf("primary.pods[%d]", i)
+		if pod.Tier != "standard" && pod.Tier != "background" {
+			bad(field+".tier", "%q, want standard or background", pod.Tier)
+		}
+		if pod.Name == "" || pod.Weight < 1 || pod.Weight > 10000 || pod.Threads < 1 {
+			bad(field, "name %q, weight %d (1 to 10000) and %d threads make no pod", pod.Name, pod.Weight, pod.Threads)
+		}
+		if pod.Point != "" && !slices.ContainsFunc(s.Points, func(at Point) bool { return at.Name == pod.Point }) {
+			bad(field+".point", "%q is none of the scenario's", pod.Point)
+		}
+	}
 	if kind.Server != s.Instrument {
 		bad("instrument", "%v, but %s is driven by a client: %v", s.Instrument, kind.Name, kind.Server)
 	}
@@ -269,7 +285,7 @@ func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
 		switch {
 		case p.Rate < 0 || p.Share < 0:
 			bad(field, "rate %g and share %g must not be negative", p.Rate, p.Share)
-		case (p.Rate > 0) == (p.Share > 0):
+		case p.Rate > 0 && p.Share > 0, s.KindOf().Server && p.Rate+p.Share == 0:
 			bad(field, "give either a rate or a share, and more than 0")
 		case p.Share > 0 && s.MaxRate <= 0:
 			bad(field+".share", "is of max_rate, which is missing")

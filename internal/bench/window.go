@@ -101,6 +101,8 @@ type Ledger struct {
 	CPUs       int           `json:"cpus"`      // of the node
 	PodCPUs    int           `json:"pod_cpus"`  // that pods may use
 	Critical   time.Duration `json:"critical_ns"`
+	// Standard is that of pods between the two, where a scenario has any.
+	Standard   time.Duration `json:"standard_ns,omitempty"`
 	Background time.Duration `json:"background_ns"`
 	Instrument time.Duration `json:"instrument_ns"` // the client and the reader of these counters
 	System     time.Duration `json:"system_ns"`     // all else outside pods: agents, kernel threads
@@ -113,16 +115,19 @@ func (l Ledger) BackgroundCPUs() float64 { return ratio(l.Background, l.Length) 
 // CriticalCPUs is the same for the critical pod.
 func (l Ledger) CriticalCPUs() float64 { return ratio(l.Critical, l.Length) }
 
-// Harvest is background's share of the time that critical and system work left
-// on the pods' CPUs, in [0,1].
+// Harvest is background's share of the time that all other work left on the
+// pods' CPUs, in [0,1]. Where the instrument has no CPU of its own, it is work.
 func (l Ledger) Harvest() float64 {
-	left := l.Length*time.Duration(l.PodCPUs) - l.Critical - l.System
+	left := l.Length*time.Duration(l.PodCPUs) - l.Critical - l.Standard - l.System
+	if l.PodCPUs == l.CPUs {
+		left -= l.Instrument
+	}
 	return ratio(l.Background, left)
 }
 
 // Error is how far the parts are from the whole, as a share of it.
 func (l Ledger) Error() float64 {
-	parts := l.Critical + l.Background + l.Instrument + l.System + l.Idle
+	parts := l.Critical + l.Standard + l.Background + l.Instrument + l.System + l.Idle
 	return ratio(parts, l.Length*time.Duration(l.CPUs)) - 1
 }
 
