@@ -97,10 +97,10 @@ type Count struct {
 // from the CPUs' own books and everything else from the threads', so that the
 // sum is a check of both.
 type Ledger struct {
-	Length     time.Duration `json:"length_ns"` // by CLOCK_MONOTONIC
-	CPUs       int           `json:"cpus"`      // of the node
-	PodCPUs    int           `json:"pod_cpus"`  // that pods may use
-	Critical   time.Duration `json:"critical_ns"`
+	Length   time.Duration `json:"length_ns"` // by CLOCK_MONOTONIC
+	CPUs     int           `json:"cpus"`      // of the node
+	PodCPUs  int           `json:"pod_cpus"`  // that pods may use
+	Critical time.Duration `json:"critical_ns"`
 	// Standard is that of pods between the two, where a scenario has any.
 	Standard   time.Duration `json:"standard_ns,omitempty"`
 	Background time.Duration `json:"background_ns"`
