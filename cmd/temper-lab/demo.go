@@ -128,7 +128,8 @@ func (d *demo) campaign() (*run.Campaign, error) {
 			return nil, err
 		}
 	}
-	if err := static(self); err != nil {
+	nodeHalf := filepath.Join(filepath.Dir(self), "temper-lab-node")
+	if err := static(nodeHalf); err != nil {
 		return nil, err
 	}
 	if d.out == "" {
@@ -139,7 +140,7 @@ func (d *demo) campaign() (*run.Campaign, error) {
 	}
 	return &run.Campaign{
 		Scenario: scenario, Arms: arms, Seed: d.seed, Kernel: d.kernel, Topology: d.topology, Clock: clock.Plugin,
-		Lab: self, Temper: d.temper, Dir: d.out, Jobs: d.jobs, Commit: d.commit,
+		Node: nodeHalf, Temper: d.temper, Dir: d.out, Jobs: d.jobs, Commit: d.commit,
 	}, nil
 }
 

@@ -35,8 +35,7 @@ func TestExitCodes(t *testing.T) {
 		"demo --arms cfs":   exitUsage,
 		"demo --no-such":    exitUsage,
 		"dmeo":              exitUsage,
-		"node run surplus":  exitUsage,
-		"node run":          exitError, // nothing on standard input
+		"node run":          exitUsage,
 		"report testdata":   exitError,
 		"demo --topology x": exitUsage,
 	} {

@@ -39,7 +39,7 @@ type Record struct {
 // Build is what the programs in the guest were made of.
 type Build struct {
 	Go           string `json:"go"`
-	LabSHA256    string `json:"lab_sha256"`
+	NodeSHA256   string `json:"node_sha256"` // of the program that drives the node
 	TemperSHA256 string `json:"temper_sha256,omitempty"`
 }
 

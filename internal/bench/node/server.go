@@ -72,7 +72,7 @@ func (s *server) begin(ctx context.Context, step bench.Step) (window, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode load: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "node", "load")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "load")
 	// One thread that is never interrupted by its own runtime.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
 	cmd.Stdin = strings.NewReader(string(spec))

@@ -32,9 +32,9 @@ type Campaign struct {
 	Kernel   string // a name of package guest
 	Topology string
 	Clock    guest.ClockFunc
-	// Lab is the static binary of this program that drives the node from
-	// inside; Temper that of the command line, for the arms that need it.
-	Lab, Temper string
+	// Node is the static binary that drives the node from inside; Temper that
+	// of the command line, for the arms that need it.
+	Node, Temper string
 	// Dir receives the record file.
 	Dir string
 	// Jobs is how many guests run at once. It changes no figure: time in the
@@ -119,7 +119,7 @@ func (s *sink) sorted() []bench.Record {
 
 // Where the programs lie in the guest.
 const (
-	labPath    = "/opt/temper-lab"
+	nodePath   = "/opt/temper-lab-node"
 	temperPath = "/opt/temper"
 )
 
@@ -186,14 +186,14 @@ func (c *Campaign) command(arm bench.Arm) (*guest.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode run: %w", err)
 	}
-	files := map[string]string{labPath: c.Lab}
+	files := map[string]string{nodePath: c.Node}
 	if arm.Ops != "" {
 		files[temperPath] = c.Temper
 	}
 	cmd := guest.Command(guest.Machine{
 		Kernel: c.Kernel, Topology: c.Topology, Mode: guest.Deterministic, Append: arm.Cmdline, Seed: int(c.Seed),
 		Packages: c.Scenario.KindOf().Packages, Files: files, Clock: c.Clock,
-	}, labPath, "node", "run")
+	}, nodePath, "run")
 	cmd.Stdin = bytes.NewReader(spec)
 	cmd.Log = c.Log
 	return cmd, nil

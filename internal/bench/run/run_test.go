@@ -25,7 +25,7 @@ func campaign(t *testing.T) *Campaign {
 	}
 	return &Campaign{
 		Scenario: ladder, Arms: bench.Arms(), Seed: 7, Topology: "1s4c1t", Kernel: "7.2",
-		Lab: "/build/temper-lab", Temper: "/build/temper", Commit: "abc",
+		Node: "/build/temper-lab-node", Temper: "/build/temper", Commit: "abc",
 	}
 }
 
