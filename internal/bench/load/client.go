@@ -22,7 +22,8 @@ type client struct {
 	sent     []int64 // when, ns since start; never
 	answered []int64
 	conns    []*conn
-	value    []byte
+	proto    protocol
+	request  []byte // the one being sent
 	epoll    int
 	ready    [64]unix.EpollEvent
 	idle     uint64 // what spinning computes, kept so that it is computed
@@ -45,12 +46,12 @@ type conn struct {
 	head    int
 }
 
-func newClient(conns []*conn, todo []arrival, value []byte) (*client, error) {
+func newClient(conns []*conn, todo []arrival, proto protocol) (*client, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
-	c := &client{todo: todo, conns: conns, value: value, epoll: epoll}
+	c := &client{todo: todo, conns: conns, proto: proto, epoll: epoll}
 	// Written once here, so that no page of it is missing while driving.
 	c.sent, c.answered = make([]int64, len(todo)), make([]int64, len(todo))
 	for i := range todo {
@@ -122,28 +123,18 @@ func spin(x uint64) uint64 {
 // server's threads get the same share.
 func (c *client) send(i int, now int64) error {
 	cn, a := c.conns[i%len(c.conns)], c.todo[i]
-	var buf [64]byte
-	if a.set {
-		cn.out = appendSet(cn.out, a.key, uint32(i), c.value)
-	} else if len(cn.out) == 0 {
-		// The usual case: no copy through the connection's buffer.
-		return c.sendNow(cn, i, now, appendGet(buf[:0], a.key, uint32(i)))
-	} else {
-		cn.out = appendGet(cn.out, a.key, uint32(i))
+	c.sentAt(cn, i, now)
+	if len(cn.out) > 0 {
+		cn.out = c.proto.ask(cn.out, a, uint32(i))
+		return cn.flush()
 	}
-	c.sentAt(cn, i, now)
-	return cn.flush()
-}
-
-func (c *client) sendNow(cn *conn, i int, now int64, request []byte) error {
-	c.sentAt(cn, i, now)
-	n, err := write(cn.fd, request)
+	// The usual case: no copy through the connection's buffer.
+	c.request = c.proto.ask(c.request[:0], a, uint32(i))
+	n, err := write(cn.fd, c.request)
 	if err != nil {
 		return err
 	}
-	if n < len(request) {
-		cn.out = append(cn.out, request[n:]...)
-	}
+	cn.out = append(cn.out, c.request[n:]...)
 	return nil
 }
 
@@ -197,33 +188,28 @@ func (c *client) receiveFrom(cn *conn) error {
 	cn.filled += n
 	used := 0
 	for used < cn.filled {
-		ans, took, err := parse(cn.in[used:cn.filled], len(c.value))
+		if cn.head == len(cn.waiting) {
+			return fmt.Errorf("receive answer: %q answers no request", cn.in[used:min(cn.filled, used+80)])
+		}
+		// The oldest open request is the only one the next answer can belong to.
+		i := cn.waiting[cn.head]
+		ok, took, err := c.proto.read(cn.in[used:cn.filled], c.todo[i], i)
 		if err != nil {
-			return err
+			return fmt.Errorf("receive answer: %w", err)
 		}
 		if took == 0 {
 			break
 		}
 		used += took
-		c.take(cn, ans, at)
+		cn.head++
+		c.open--
+		c.answered[i] = at
+		if !ok {
+			c.wrong++
+		}
 	}
 	cn.filled = copy(cn.in, cn.in[used:cn.filled])
 	return nil
-}
-
-// take books one answer. The connection's oldest open request is the only one
-// it can belong to.
-func (c *client) take(cn *conn, ans answer, at int64) {
-	if cn.head == len(cn.waiting) || cn.waiting[cn.head] != ans.number {
-		c.wrong++
-		return
-	}
-	cn.head++
-	c.open--
-	c.answered[ans.number] = at
-	if !ans.ok {
-		c.wrong++
-	}
 }
 
 var errClosed = errors.New("the server closed the connection")
@@ -305,24 +291,39 @@ func closeAll(conns []*conn) {
 	}
 }
 
-// fill stores every key once, so that no get misses.
-func fill(cn *conn, keys int, value []byte) error {
-	for key := range keys {
-		request := appendSet(nil, uint32(key), uint32(key), value)
-		if _, err := unix.Write(cn.fd, request); err != nil {
-			return fmt.Errorf("store key %d: %w", key, err)
-		}
-		n, err := unix.Read(cn.fd, cn.in)
-		if err != nil {
-			return fmt.Errorf("store key %d: %w", key, err)
-		}
-		ans, took, err := parse(cn.in[:n], len(value))
-		if err != nil {
-			return fmt.Errorf("store key %d: %w", key, err)
-		}
-		if took != n || ans.number != uint32(key) || !ans.ok {
-			return fmt.Errorf("store key %d: server answered %q", key, cn.in[:n])
+// prepare makes the protocol's requests that come before the load, waiting for
+// each answer.
+func prepare(cn *conn, proto protocol) error {
+	for number, a := range proto.before() {
+		if err := ask(cn, proto, a, uint32(number)); err != nil {
+			return fmt.Errorf("store key %d: %w", a.key, err)
 		}
 	}
 	return nil
+}
+
+func ask(cn *conn, proto protocol, a arrival, number uint32) error {
+	if _, err := unix.Write(cn.fd, proto.ask(nil, a, number)); err != nil {
+		return err
+	}
+	for filled := 0; ; {
+		n, err := unix.Read(cn.fd, cn.in[filled:])
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errClosed
+		}
+		filled += n
+		ok, took, err := proto.read(cn.in[:filled], a, number)
+		switch {
+		case err != nil:
+			return err
+		case took == 0:
+			continue
+		case took != filled || !ok:
+			return fmt.Errorf("server answered %.80q", cn.in[:filled])
+		}
+		return nil
+	}
 }

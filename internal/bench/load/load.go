@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load is an open-loop memcached client for one CPU of its own.
+// Package load is an open-loop client of memcached, Redis and HTTP servers, for
+// one CPU of its own.
 //
 // The requests of a run are drawn before its first is sent, and each is
 // measured from the moment it was due, not from the moment the client got
@@ -16,7 +17,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -24,9 +24,12 @@ import (
 
 // Spec is one run of the client.
 type Spec struct {
-	Addr string     `json:"addr"` // of the server, host:port
-	Seed uint64     `json:"seed"`
-	Load bench.Load `json:"load"`
+	Addr     string   `json:"addr"` // of the server, host:port
+	Protocol Protocol `json:"protocol"`
+	// Targets are the kinds of requests of an HTTP load.
+	Targets []Target   `json:"targets,omitempty"`
+	Seed    uint64     `json:"seed"`
+	Load    bench.Load `json:"load"`
 	// Rate is the requests a second at this step.
 	Rate float64 `json:"rate_rps"`
 	// Grace is how long to wait for answers after the last request.
@@ -59,17 +62,23 @@ const lead = 20 * time.Millisecond
 // garbage collector for good: call it from a process of its own.
 func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, error) {
 	l := spec.Load
+	proto, err := spec.protocol()
+	if err != nil {
+		return Result{}, err
+	}
+	todo, err := arrivals(l.Arrivals, spec.Seed, spec.Rate, l.Total(), l.Keys, proto.shares())
+	if err != nil {
+		return Result{}, err
+	}
 	conns, err := dial(ctx, spec.Addr, l.Conns)
 	if err != nil {
 		return Result{}, err
 	}
 	defer closeAll(conns)
-	value := []byte(strings.Repeat("v", l.ValueBytes))
-	if err := fill(conns[0], l.Keys, value); err != nil {
+	if err := prepare(conns[0], proto); err != nil {
 		return Result{}, err
 	}
-	todo := arrivals(spec.Seed, spec.Rate, l.Total(), l.Keys, l.SetEvery)
-	c, err := newClient(conns, todo, value)
+	c, err := newClient(conns, todo, proto)
 	if err != nil {
 		return Result{}, err
 	}

@@ -6,10 +6,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"math"
+	"io"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,94 +17,30 @@ import (
 	"github.com/temper-sched/temper/internal/bench"
 )
 
-func TestArrivalsArePoissonAndRepeat(t *testing.T) {
-	const rate, total = 5000.0, 20 * time.Second
-	a := arrivals(7, rate, total, 100, 10)
-	b := arrivals(7, rate, total, 100, 10)
-	if len(a) != len(b) || a[len(a)-1] != b[len(b)-1] {
-		t.Fatal("the same seed drew different requests")
-	}
-	if got := float64(len(a)) / total.Seconds(); math.Abs(got/rate-1) > .02 {
-		t.Errorf("drew %.0f a second, want %.0f", got, rate)
-	}
-	// The gaps of a Poisson process have a standard deviation equal to their mean.
-	var sum, squares float64
-	sets, prev := 0, int64(0)
-	for _, r := range a {
-		gap := float64(r.due - prev)
-		sum, squares, prev = sum+gap, squares+gap*gap, r.due
-		if r.set {
-			sets++
-		}
-	}
-	mean := sum / float64(len(a))
-	if cv := math.Sqrt(squares/float64(len(a))-mean*mean) / mean; math.Abs(cv-1) > .03 {
-		t.Errorf("coefficient of variation of the gaps is %.3f, want 1", cv)
-	}
-	if share := float64(sets) / float64(len(a)); math.Abs(share-.1) > .01 {
-		t.Errorf("%.3f of the requests are sets, want 0.1", share)
-	}
-	if c := arrivals(8, rate, total, 100, 10); c[0] == a[0] {
-		t.Error("another seed drew the same first request")
-	}
-}
-
-func TestParse(t *testing.T) {
-	for name, tc := range map[string]struct {
-		in     string
-		want   answer
-		took   int
-		broken bool
-	}{
-		"value":             {in: "VA 3 O0000000042\r\nabc\r\nHD", want: answer{42, true}, took: 23},
-		"stored":            {in: "HD O0000000007\r\n", want: answer{7, true}, took: 16},
-		"miss":              {in: "EN O0000000007\r\n", want: answer{7, false}, took: 16},
-		"other length":      {in: "VA 2 O0000000042\r\nab\r\n", want: answer{42, false}, took: 22},
-		"half a line":       {in: "VA 3 O00000", took: 0},
-		"half a value":      {in: "VA 3 O0000000042\r\nab", took: 0},
-		"no number":         {in: "EN\r\n", broken: true},
-		"not the protocol":  {in: "SERVER_ERROR out of memory\r\n", broken: true},
-		"number no number":  {in: "HD Oabc\r\n", broken: true},
-		"nothing":           {in: "", took: 0},
-		"only a line's end": {in: "\r\n", broken: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, took, err := parse([]byte(tc.in), 3)
-			if (err != nil) != tc.broken {
-				t.Fatalf("error %v", err)
-			}
-			if took != tc.took || (took > 0 && got != tc.want) {
-				t.Errorf("got %+v and %d bytes, want %+v and %d", got, took, tc.want, tc.took)
-			}
-		})
-	}
-}
-
-func FuzzParseTakesNoMoreThanThereIs(f *testing.F) {
-	f.Add([]byte("VA 3 O0000000042\r\nabc\r\n"))
-	f.Add([]byte("VA 99999999999999999999 O1\r\n"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		if _, took, err := parse(in, 3); err == nil && (took < 0 || took > len(in)) {
-			t.Fatalf("took %d bytes of %d", took, len(in))
-		}
-	})
-}
-
 // spec is a small load for tests on a busy machine.
-func spec(addr string) Spec {
-	return Spec{Addr: addr, Seed: 1, Rate: 1000, Grace: 5 * time.Second, Load: bench.Load{
-		Conns: 2, Keys: 10, ValueBytes: 3, SetEvery: 10,
-		Warmup: 100 * time.Millisecond, Window: time.Second, Pad: 10 * time.Millisecond,
-	}}
+func spec(name Protocol, addr string) Spec {
+	return Spec{
+		Addr: addr, Protocol: name, Targets: []Target{{"/search/", 2}, {"/user/", 1}},
+		Seed: 1, Rate: 1000, Grace: 5 * time.Second,
+		Load: bench.Load{
+			Arrivals: bench.ArrivalsPoisson, Conns: 2, Keys: 10, ValueBytes: 20, SetEvery: 10,
+			Warmup: 100 * time.Millisecond, Window: time.Second, Pad: 10 * time.Millisecond,
+		},
+	}
 }
 
 // A client that waits for an answer before it sends the next request would
 // see one slow request in a stall. This one must see all that were due in it.
 func TestStallIsChargedToEveryRequestDueInIt(t *testing.T) {
+	for _, name := range []Protocol{Memcached, Redis, HTTP} {
+		t.Run(string(name), func(t *testing.T) { testStall(t, name) })
+	}
+}
+
+func testStall(t *testing.T, name Protocol) {
 	const stall = 400 * time.Millisecond
 	stallAt := make(chan time.Time, 1)
-	srv := newStallingServer(t, stallAt, stall)
-	s := spec(srv)
+	s := spec(name, newStallingServer(t, answers[name], stallAt, stall))
 	result, err := Run(t.Context(), s, func(Started) error {
 		stallAt <- time.Now().Add(lead + s.Load.Warmup + 300*time.Millisecond)
 		return nil
@@ -129,8 +65,8 @@ func TestStallIsChargedToEveryRequestDueInIt(t *testing.T) {
 	}
 }
 
-// newStallingServer speaks the protocol and once stops for a while.
-func newStallingServer(t *testing.T, stallAt <-chan time.Time, stall time.Duration) string {
+// newStallingServer answers, and once stops for a while.
+func newStallingServer(t *testing.T, answer func(*bufio.Scanner) string, stallAt <-chan time.Time, stall time.Duration) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -154,29 +90,77 @@ func newStallingServer(t *testing.T, stallAt <-chan time.Time, stall time.Durati
 				return
 			}
 			if err == nil {
-				go serve(nc, gate)
+				go serve(nc, answer, gate)
 			}
 		}
 	}()
 	return ln.Addr().String()
 }
 
-func serve(nc net.Conn, gate chan struct{}) {
+func serve(nc net.Conn, answer func(*bufio.Scanner) string, gate chan struct{}) {
 	defer nc.Close()
-	in := bufio.NewScanner(nc)
-	for in.Scan() {
-		f := strings.Fields(in.Text())
-		if len(f) < 4 {
+	for in := bufio.NewScanner(nc); in.Scan(); {
+		text := answer(in)
+		<-gate
+		if _, err := io.WriteString(nc, text); err != nil {
 			return
 		}
-		<-gate
+		gate <- struct{}{}
+	}
+}
+
+// value is what a store of the tests' holds for a key.
+func value(key string) string { return (key + strings.Repeat("v", 20))[:20] }
+
+// answers are servers that can do just what the client asks: each has the
+// request's first line and reads the others.
+var answers = map[Protocol]func(in *bufio.Scanner) string{
+	Memcached: func(in *bufio.Scanner) string {
+		f := strings.Fields(in.Text())
 		if f[0] == "ms" {
 			in.Scan() // the value
-			fmt.Fprintf(nc, "HD %s\r\n", f[3])
-		} else {
-			fmt.Fprintf(nc, "VA 3 %s\r\nvvv\r\n", f[3])
+			return "HD " + f[3] + "\r\n"
 		}
-		gate <- struct{}{}
+		return "VA 20 " + f[3] + "\r\n" + value(f[1]) + "\r\n"
+	},
+	Redis: func(in *bufio.Scanner) string {
+		var words []string
+		count, _ := strconv.Atoi(in.Text()[1:])
+		for range count {
+			in.Scan() // the length
+			in.Scan()
+			words = append(words, in.Text())
+		}
+		if words[0] == "SET" {
+			return "+OK\r\n"
+		}
+		return "$20\r\n" + value(words[1]) + "\r\n"
+	},
+	HTTP: func(in *bufio.Scanner) string {
+		number := ""
+		for in.Scan() && in.Text() != "" {
+			if text, ok := strings.CutPrefix(in.Text(), "X-Request-Number: "); ok {
+				number = text
+			}
+		}
+		return "HTTP/1.1 200 OK\r\nX-Request-Number: " + number + "\r\nContent-Length: 2\r\n\r\nok"
+	},
+}
+
+func TestWrongAnswersAreCounted(t *testing.T) {
+	s := spec(Redis, newStallingServer(t, func(in *bufio.Scanner) string {
+		if right := answers[Redis](in); strings.HasPrefix(right, "+") {
+			return right
+		}
+		return "$-1\r\n" // it has lost the key
+	}, nil, 0))
+	s.Load.Conns = 1
+	result, err := Run(t.Context(), s, func(Started) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := result.Primary; got.Wrong < got.Requests/2 || got.Lost != 0 {
+		t.Errorf("%d of %d requests missed, but %d are wrong and %d lost", got.Requests*9/10, got.Requests, got.Wrong, got.Lost)
 	}
 }
 
@@ -195,26 +179,39 @@ func TestServerThatDiesIsAnError(t *testing.T) {
 		}
 	}()
 	defer ln.Close()
-	if _, err := Run(t.Context(), spec(ln.Addr().String()), func(Started) error { return nil }); err == nil {
+	if _, err := Run(t.Context(), spec(HTTP, ln.Addr().String()), func(Started) error { return nil }); err == nil {
 		t.Error("a server that closes every connection was measured")
 	}
 }
 
 func TestRealMemcached(t *testing.T) {
-	path, err := exec.LookPath("memcached")
+	testReal(t, Memcached, "memcached", func(port string) []string {
+		return []string{"-u", "nobody", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "2", "-m", "16"}
+	})
+}
+
+func TestRealRedis(t *testing.T) {
+	testReal(t, Redis, "redis-server", func(port string) []string {
+		return []string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"}
+	})
+}
+
+func testReal(t *testing.T, name Protocol, program string, args func(port string) []string) {
+	path, err := exec.LookPath(program)
 	if err != nil {
-		t.Skip("memcached is not installed; the guest tests run it")
+		t.Skipf("%s is not installed; the guest tests run it", program)
 	}
 	addr := freeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, path, "-u", "nobody", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "2", "-m", "16")
+	cmd := exec.CommandContext(ctx, path, args(port)...)
+	cmd.Dir = t.TempDir()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
 	waitFor(t, addr)
-	s := spec(addr)
+	s := spec(name, addr)
 	s.Watch = []string{"/proc/sys/kernel/ostype", "/proc/no/such/file"}
 	result, err := Run(t.Context(), s, func(Started) error { return nil })
 	if err != nil {

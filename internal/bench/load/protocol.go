@@ -3,26 +3,123 @@
 package load
 
 import (
-	"bytes"
 	"fmt"
+	"slices"
 )
 
-// The client speaks memcached's meta protocol: every request carries its
-// number as the opaque token O, which the server echoes, so an answer that
-// belongs to another request cannot pass unseen.
-//
-//	mg KEY v O0001          →  VA 100 O0001 \r\n <100 bytes> \r\n
-//	ms KEY 100 O0001 … data →  HD O0001 \r\n
+// Protocol is what a server speaks.
+type Protocol string
+
+// The protocols, by the names that a Spec gives them.
+const (
+	Memcached Protocol = "memcached"
+	Redis     Protocol = "redis"
+	HTTP      Protocol = "http"
+)
+
+// Target is one kind of request of an HTTP load.
+type Target struct {
+	Path   string `json:"path"`   // a key is appended to it
+	Weight int    `json:"weight"` // its share of the requests, in parts of all weights
+}
+
+// protocol writes requests and reads answers. A connection's answers come in
+// the order of its requests, so that the reader knows which one is next.
+type protocol interface {
+	// ask appends request number to b.
+	ask(b []byte, a arrival, number uint32) []byte
+	// read takes the answer to that request from the front of b: how many
+	// bytes it has, 0 when it is not whole yet, and whether it is what was
+	// asked for. An error is a stream in which no next answer can be found.
+	read(b []byte, a arrival, number uint32) (ok bool, took int, err error)
+	// shares are the kinds of requests, and of how many parts of all each is.
+	shares() []int
+	// before are requests to be made, one by one, before the load begins.
+	before() []arrival
+}
+
+// The kinds of requests to a store.
+const (
+	get = iota
+	set
+)
+
+func (s Spec) protocol() (protocol, error) {
+	l := s.Load
+	stored := store{keys: l.Keys, setEvery: l.SetEvery, value: slices.Repeat([]byte{'v'}, l.ValueBytes)}
+	switch s.Protocol {
+	case Memcached, Redis:
+		if l.Keys < 1 || l.ValueBytes < 1 || l.ValueBytes > maxValue {
+			return nil, fmt.Errorf("load %s: %d keys with values of %d bytes", s.Protocol, l.Keys, l.ValueBytes)
+		}
+		if s.Protocol == Redis {
+			return resp{stored}, nil
+		}
+		return meta{stored}, nil
+	case HTTP:
+		if len(s.Targets) == 0 || l.Keys < 1 {
+			return nil, fmt.Errorf("load http: %d targets and %d keys", len(s.Targets), l.Keys)
+		}
+		return web{targets: s.Targets}, nil
+	}
+	return nil, fmt.Errorf("load: unknown protocol %q", s.Protocol)
+}
+
+// store is what the clients of key-value stores have in common. A key's value
+// begins with the key, so that the value of another cannot pass unseen.
+type store struct {
+	keys, setEvery int
+	value          []byte
+}
+
+func (s store) shares() []int {
+	if s.setEvery < 1 {
+		return []int{get: 1}
+	}
+	return []int{get: s.setEvery - 1, set: 1}
+}
+
+// before stores every key once, so that no get misses.
+func (s store) before() []arrival {
+	all := make([]arrival, s.keys)
+	for key := range all {
+		all[key] = arrival{key: uint32(key), kind: set}
+	}
+	return all
+}
+
+// maxValue is memcached's own limit.
+const maxValue = 1 << 20
+
+// appendValue appends the key's value.
+func (s store) appendValue(b []byte, key uint32) []byte {
+	at := len(b)
+	b = append(b, s.value...)
+	var name [keyBytes]byte
+	copy(b[at:], appendKey(name[:0], key))
+	return b
+}
+
+// isValue says whether b is the key's value, as far as its length and its
+// beginning tell.
+func (s store) isValue(b []byte, key uint32) bool {
+	if len(b) != len(s.value) {
+		return false
+	}
+	var name [keyBytes]byte
+	n := min(keyBytes, len(b))
+	return string(b[:n]) == string(appendKey(name[:0], key)[:n])
+}
 
 const (
+	keyPrefix = "key-"
 	keyDigits = 8
-	maxValue  = 1 << 20 // memcached's own limit
+	keyBytes  = len(keyPrefix) + keyDigits
 )
 
 // appendKey writes "key-00000042".
 func appendKey(b []byte, key uint32) []byte {
-	b = append(b, "key-"...)
-	return appendDigits(b, key, keyDigits)
+	return appendDigits(append(b, keyPrefix...), key, keyDigits)
 }
 
 // appendDigits writes n in decimal, padded to width: a fixed length keeps the
@@ -37,82 +134,9 @@ func appendDigits(b []byte, n uint32, width int) []byte {
 	return b
 }
 
-func appendGet(b []byte, key, number uint32) []byte {
-	b = append(b, "mg "...)
-	b = appendKey(b, key)
-	b = append(b, " v O"...)
-	b = appendDigits(b, number, 10)
-	return append(b, '\r', '\n')
-}
-
-func appendSet(b []byte, key, number uint32, value []byte) []byte {
-	b = append(b, "ms "...)
-	b = appendKey(b, key)
-	b = append(b, ' ')
-	b = appendDecimal(b, len(value))
-	b = append(b, " O"...)
-	b = appendDigits(b, number, 10)
-	b = append(b, '\r', '\n')
-	b = append(b, value...)
-	return append(b, '\r', '\n')
-}
-
 func appendDecimal(b []byte, n int) []byte {
 	if n >= 10 {
 		b = appendDecimal(b, n/10)
 	}
 	return append(b, byte('0'+n%10))
-}
-
-// answer is one parsed response.
-type answer struct {
-	number uint32
-	ok     bool // a value of the right length, or a stored set
-}
-
-// parse reads the first answer in b and returns how many bytes it took; 0 when
-// b holds no whole answer yet. valueBytes is the length every value has. A
-// line that is no answer of the meta protocol is an error: the stream is lost.
-func parse(b []byte, valueBytes int) (answer, int, error) {
-	end := bytes.IndexByte(b, '\n')
-	if end < 0 {
-		return answer{}, 0, nil
-	}
-	line := bytes.TrimSuffix(b[:end], []byte{'\r'})
-	if len(line) < 2 {
-		return answer{}, 0, fmt.Errorf("read answer %q: too short", line)
-	}
-	var ans answer
-	if at := bytes.LastIndexByte(line, 'O'); at > 0 && line[at-1] == ' ' {
-		for _, c := range line[at+1:] {
-			if c < '0' || c > '9' {
-				return answer{}, 0, fmt.Errorf("read answer %q: no opaque number", line)
-			}
-			ans.number = ans.number*10 + uint32(c-'0')
-		}
-	} else {
-		return answer{}, 0, fmt.Errorf("read answer %q: no opaque number", line)
-	}
-	took := end + 1
-	switch {
-	case line[0] == 'V' && line[1] == 'A':
-		length := 0
-		for _, c := range line[3:] {
-			if c < '0' || c > '9' {
-				break
-			}
-			length = length*10 + int(c-'0')
-			if length > maxValue {
-				return answer{}, 0, fmt.Errorf("read answer %q: longer than any value", line)
-			}
-		}
-		took += length + 2
-		if len(b) < took {
-			return answer{}, 0, nil
-		}
-		ans.ok = length == valueBytes
-	case line[0] == 'H' && line[1] == 'D':
-		ans.ok = true
-	}
-	return ans, took, nil
 }

@@ -21,35 +21,80 @@ import (
 // server is a primary that the load generator drives, from the instrument's CPU.
 type server struct{ node *node }
 
-// memcached is the server and serverAddr where it listens.
+// software is one kind of server as the load generator sees it.
+type software struct {
+	protocol load.Protocol
+	addr     string
+	targets  []load.Target
+	// start brings it up in the critical pods.
+	start func(ctx context.Context) error
+}
+
+// Where the servers listen, and where Debian's packages put them.
 const (
-	memcached  = "/usr/bin/memcached"
-	serverAddr = "127.0.0.1:11211"
+	memcachedAddr = "127.0.0.1:11211"
+	memcachedPath = "/usr/bin/memcached"
+	redisAddr     = "127.0.0.1:6379"
+	redisPath     = "/usr/bin/redis-server"
 )
 
-// start starts memcached in the critical pod and waits until it answers.
+func (n *node) software() (software, error) {
+	switch kind := n.spec.Scenario.Primary.Kind; kind {
+	case "memcached":
+		return software{protocol: load.Memcached, addr: memcachedAddr, start: n.startMemcached}, nil
+	case "redis":
+		return software{protocol: load.Redis, addr: redisAddr, start: n.startRedis}, nil
+	default:
+		return software{}, fmt.Errorf("start server: no software of kind %q", kind)
+	}
+}
+
+// start starts the server and waits until it answers.
 func (s *server) start(ctx context.Context) error {
-	n := s.node
-	_, port, _ := net.SplitHostPort(serverAddr)
-	cmd := exec.CommandContext(ctx, memcached, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
+	sw, err := s.node.software()
+	if err != nil {
+		return err
+	}
+	if err := sw.start(ctx); err != nil {
+		return err
+	}
+	return waitForServer(ctx, sw.addr)
+}
+
+func (n *node) startMemcached(ctx context.Context) error {
+	_, port, _ := net.SplitHostPort(memcachedAddr)
+	return n.startInPod(ctx, critical+"/ctr", memcachedPath, "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0",
 		"-m", "64", "-c", "256", "-t", strconv.Itoa(n.spec.Scenario.Primary.Threads))
-	if err := n.tree.start(cmd, critical+"/ctr"); err != nil {
+}
+
+// startRedis starts Redis as a cache: it writes nothing to disk, so that it
+// never forks.
+func (n *node) startRedis(ctx context.Context) error {
+	_, port, _ := net.SplitHostPort(redisAddr)
+	return n.startInPod(ctx, critical+"/ctr", redisPath, "--bind", "127.0.0.1", "--port", port, "--dir", os.TempDir(),
+		"--save", "", "--appendonly", "no", "--io-threads", strconv.Itoa(n.spec.Scenario.Primary.Threads))
+}
+
+// startInPod starts a program that lives as long as the run.
+func (n *node) startInPod(ctx context.Context, cgroup, path string, args ...string) error {
+	cmd := exec.CommandContext(ctx, path, args...)
+	if err := n.tree.start(cmd, cgroup); err != nil {
 		return err
 	}
 	n.started = append(n.started, cmd)
-	return waitForServer(ctx)
+	return nil
 }
 
-func waitForServer(ctx context.Context) error {
+func waitForServer(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		nc, err := net.Dial("tcp", serverAddr)
+		nc, err := net.Dial("tcp", addr)
 		if err == nil {
 			return nc.Close()
 		}
 		if err := sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for memcached on %s: %w", serverAddr, err)
+			return fmt.Errorf("wait for server on %s: %w", addr, err)
 		}
 	}
 }
@@ -61,13 +106,22 @@ type generator struct {
 	window  load.Started
 }
 
+// grace is how long the client waits for the last answers.
+const grace = 10 * time.Second
+
 // begin runs this program again as the load generator, on its own CPU, and
 // returns when its window is known.
 func (s *server) begin(ctx context.Context, step bench.Step) (window, error) {
 	n := s.node
-	// The same seed and step give every arm the same requests.
+	sw, err := n.software()
+	if err != nil {
+		return nil, err
+	}
 	spec, err := json.Marshal(load.Spec{
-		Addr: serverAddr, Seed: n.spec.Seed<<16 + uint64(step.Index), Load: n.spec.Scenario.Load, Rate: step.Rate, Grace: 10 * time.Second, Watch: schedFiles,
+		Addr: sw.addr, Protocol: sw.protocol, Targets: sw.targets, Load: n.spec.Scenario.Load, Rate: step.Rate,
+		// The same seed and step give every arm the same requests.
+		Seed:  n.spec.Seed<<16 + uint64(step.Index),
+		Grace: grace, Watch: schedFiles,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode load: %w", err)
