@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/bench/scenarios"
+	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/run"

@@ -4,8 +4,6 @@ package bench
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 )
@@ -35,6 +33,5 @@ func Digest(line []byte) (string, error) {
 		}
 		text.WriteByte('\n')
 	}
-	sum := sha256.Sum256(text.Bytes())
-	return hex.EncodeToString(sum[:]), nil
+	return checksum(text.Bytes()), nil
 }

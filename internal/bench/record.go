@@ -5,7 +5,10 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,6 +28,7 @@ type Record struct {
 	Arm      Arm       `json:"arm"`
 	Seed     uint64    `json:"seed"`
 	Order    int       `json:"order"` // the run's place in its campaign, from 0
+	Plan     Plan      `json:"plan"`
 	Commit   string    `json:"commit"`
 	Started  time.Time `json:"started"` // of the run, by the host's clock
 	Build    Build     `json:"build"`
@@ -34,6 +38,16 @@ type Record struct {
 	Verdict  Verdict   `json:"verdict"`
 	// Digest is over what virtual time determines: see the function.
 	Digest string `json:"digest"`
+	// Checksum is the SHA-256 of the line without it.
+	Checksum string `json:"checksum,omitempty"`
+}
+
+// Plan is what the campaign was to run of the record's scenario and topology,
+// so that a run that is missing is missed.
+type Plan struct {
+	Arms      []string `json:"arms"`
+	SeedFirst uint64   `json:"seed_first"`
+	Seeds     int      `json:"seeds"`
 }
 
 // Build is what the programs in the guest were made of.
@@ -98,20 +112,18 @@ func (r *Record) ID() string {
 	return fmt.Sprintf("%s/spinners=%d", id, s.Density)
 }
 
-// Seal completes a record: verdict, then digest.
+// Seal completes a record: verdict, digest and checksum.
 func (r *Record) Seal() error {
 	r.Schema, r.Verdict = Schema, Judge(r)
-	line, err := json.Marshal(r)
-	if err != nil {
+	if _, err := r.line(); err != nil {
 		return fmt.Errorf("encode record %s: %w", r.ID(), err)
 	}
-	r.Digest, err = Digest(line)
-	return err
+	return nil
 }
 
-// WriteRecord appends r to w as one line.
+// WriteRecord appends r to w as one line, with digest and checksum.
 func WriteRecord(w io.Writer, r *Record) error {
-	line, err := json.Marshal(r)
+	line, err := r.line()
 	if err != nil {
 		return fmt.Errorf("encode record %s: %w", r.ID(), err)
 	}
@@ -121,8 +133,53 @@ func WriteRecord(w io.Writer, r *Record) error {
 	return nil
 }
 
+// line computes digest and checksum and returns the record's line.
+func (r *Record) line() ([]byte, error) {
+	r.Digest, r.Checksum = "", ""
+	line, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	if r.Digest, err = Digest(line); err != nil {
+		return nil, err
+	}
+	if line, err = json.Marshal(r); err != nil {
+		return nil, err
+	}
+	r.Checksum = checksum(line)
+	return append(line[:len(line)-1], checksumMember(r.Checksum)...), nil
+}
+
+func checksum(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}
+
+// checksumMember is how a line ends.
+func checksumMember(sum string) string { return `,"checksum":"` + sum + `"}` }
+
 // maxLine bounds a line of a record file.
 const maxLine = 16 << 20
+
+// Intact compares the line with its checksum and its record with its digest.
+func (l Line) Intact() error {
+	if l.Err != nil {
+		return l.Err
+	}
+	end := checksumMember(l.Record.Checksum)
+	body, ok := bytes.CutSuffix(bytes.TrimSpace(l.Text), []byte(end))
+	if !ok || checksum(append(bytes.Clone(body), '}')) != l.Record.Checksum {
+		return errors.New("its checksum is not the line's: it was changed after it was written")
+	}
+	digest, err := Digest(l.Text)
+	if err != nil {
+		return err
+	}
+	if digest != l.Record.Digest {
+		return errors.New("its digest is not its content's: it was changed, and the checksum with it")
+	}
+	return nil
+}
 
 // Line is one line of a record file: a record, or why it is none.
 type Line struct {
@@ -177,15 +234,23 @@ func ParseRecord(text []byte) (*Record, error) {
 	return &rec, nil
 }
 
-// ReadRecords reads a record file. A line that is not a record of this schema
-// fails the whole file, with its number.
+// EachRecord calls visit with every record of a file, one at a time: decoded,
+// a campaign is a thousand times its file. A line that is not a record of this
+// schema, or was changed, fails the whole file, with its number.
+func EachRecord(r io.Reader, visit func(*Record) error) error {
+	return ScanRecords(r, func(l Line) error {
+		if err := l.Intact(); err != nil {
+			return fmt.Errorf("read records, line %d: %w", l.Number, err)
+		}
+		return visit(l.Record)
+	})
+}
+
+// ReadRecords returns all records of a file.
 func ReadRecords(r io.Reader) ([]Record, error) {
 	var records []Record
-	err := ScanRecords(r, func(l Line) error {
-		if l.Err != nil {
-			return fmt.Errorf("read records, line %d: %w", l.Number, l.Err)
-		}
-		records = append(records, *l.Record)
+	err := EachRecord(r, func(rec *Record) error {
+		records = append(records, *rec)
 		return nil
 	})
 	return records, err

@@ -41,6 +41,7 @@ func TestReadRecordsRefuses(t *testing.T) {
 		"line 2":              text + "{",
 		"schema 1":            strings.Replace(text, `"schema":2`, `"schema":1`, 1),
 		"unknown field":       strings.Replace(text, `"seed":`, `"sed":`, 1),
+		"its checksum":        strings.Replace(text, `"commit":"`, `"commit":"1`, 1),
 		"are stated":          strings.Replace(text, `"p50_ns":`, `"p50_ns":1`, 1),
 		"illegal base64 data": strings.Replace(text, `"hdr":"`, `"hdr":"*`, 1),
 	} {

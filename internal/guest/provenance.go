@@ -28,6 +28,11 @@ type Provenance struct {
 	CommandLine   string `json:"command_line"`
 	// Packages are the versions of every package in the root file system.
 	Packages map[string]string `json:"packages"`
+	// InitrdSHA256 is of all that the machine booted with but its kernel: root
+	// file system, copied files, job and its input. PluginSHA256 is of the
+	// clock's plugin, empty without one.
+	InitrdSHA256 string `json:"initrd_sha256"`
+	PluginSHA256 string `json:"plugin_sha256,omitempty"`
 	// Boot is from the machine's power-on to the command's start and Command
 	// how long it ran, both by the guest's clock.
 	Boot    time.Duration `json:"boot_ns"`

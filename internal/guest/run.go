@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +37,19 @@ func (c *Cmd) Run(ctx context.Context) error {
 	}
 	defer os.RemoveAll(b.dir)
 	return b.run(ctx, c)
+}
+
+// Describe does all that Run does before the machine is started, and tells what
+// it would run on. The Cmd cannot be run afterwards: its input has been read.
+func (c *Cmd) Describe(ctx context.Context) (Provenance, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	b, err := c.prepare(ctx)
+	if err != nil {
+		return Provenance{}, err
+	}
+	return c.prov, os.RemoveAll(b.dir)
 }
 
 // prepare resolves every part and writes what this one run needs.
@@ -78,8 +93,12 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 	if err := b.choose(ctx, c, version); err != nil {
 		return nil, root, err
 	}
+	plugin, err := hashFile(b.plugin)
+	if err != nil {
+		return nil, root, err
+	}
 	c.prov = Provenance{
-		QEMUVersion: version, Accel: b.accel, Clock: b.clock, ClockNote: b.clockNote,
+		PluginSHA256: plugin, QEMUVersion: version, Accel: b.accel, Clock: b.clock, ClockNote: b.clockNote,
 		KernelRelease: b.kernel.Release, KernelPackage: b.kernel.Package, KernelVersion: b.kernel.Version,
 		CommandLine: b.commandLine(), Packages: root.Packages,
 	}
@@ -103,14 +122,29 @@ func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
 		return fmt.Errorf("open root file system: %w", err)
 	}
 	defer base.Close()
-	if _, err := io.Copy(f, base); err != nil {
+	sum := sha256.New()
+	w := bufio.NewWriterSize(io.MultiWriter(f, sum), 1<<20)
+	if _, err := io.Copy(w, base); err != nil {
 		return fmt.Errorf("write initrd: %w", err)
 	}
-	w := bufio.NewWriterSize(f, 1<<20)
 	if err := errors.Join(own.write(w), w.Flush()); err != nil {
 		return fmt.Errorf("write initrd: %w", err)
 	}
+	c.prov.InitrdSHA256 = hex.EncodeToString(sum.Sum(nil))
 	return nil
+}
+
+// hashFile is the SHA-256 of the file at path, nothing where there is none.
+func hashFile(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("hash %s: %w", path, err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // files are what this command adds to the root file system: its job, its
