@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ladder
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Cell is what all valid windows of one arm at one step measured, by seed.
+type Cell struct {
+	Key
+	Rate    float64
+	Windows int
+	PodCPUs int
+	// Lag is the client's own, RunDelay its largest share of a window.
+	Lag      stats.Counts
+	RunDelay float64
+	// Delay is from a thread's waking until it runs, by tier, Parts what the
+	// latency is made of, Pods each pod's CPU time.
+	Delay map[string]stats.BySeed
+	Parts map[string]stats.BySeed
+	Pods  []*Pod
+	// InversionMax is the longest that a critical thread waited while a lower
+	// tier ran where it may run; WorstWait the longest wait of all, by tier.
+	InversionMax time.Duration
+	WorstWait    map[string]time.Duration
+	// Void are the reasons of the windows left out.
+	Void []string
+
+	visits map[int]stats.BySeed // latencies by the scenario's step
+	sums   map[sum]stats.Values
+	values map[string]stats.Values
+}
+
+// Pod is what one pod used at a step.
+type Pod struct {
+	Name    string
+	Tier    string
+	Weight  int
+	Threads int
+	CPUTime stats.Values // nanoseconds by seed
+}
+
+// sum names a figure that windows of a seed add up.
+type sum int
+
+const (
+	length sum = iota
+	background
+	left // by critical and system work, on the pods' CPUs
+	critical
+	inversion
+	criticalRan // by the probe
+	ops
+	answered
+	asked
+	requests
+	windows
+)
+
+func newCell(key Key, rate float64) *Cell {
+	return &Cell{
+		Key: key, Rate: rate,
+		Delay: map[string]stats.BySeed{}, Parts: map[string]stats.BySeed{}, WorstWait: map[string]time.Duration{},
+		visits: map[int]stats.BySeed{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{},
+	}
+}
+
+// Valid says whether the cell has figures.
+func (c *Cell) Valid() bool { return c.Windows > 0 }
+
+func (c *Cell) add(rec *bench.Record) {
+	w, seed := &rec.Window, rec.Seed
+	c.Windows++
+	c.PodCPUs = w.Ledger.PodCPUs
+	if w.Primary.Latency != nil {
+		if c.visits[w.Step.Index] == nil {
+			c.visits[w.Step.Index] = stats.BySeed{}
+		}
+		c.visits[w.Step.Index].Add(seed, w.Primary.Latency)
+	}
+	for name, hist := range w.Primary.Parts {
+		addHist(c.Parts, name, seed, hist)
+	}
+	for name, value := range w.Primary.Values {
+		addTo(c.values, name, seed, value)
+	}
+	c.Lag = c.Lag.Plus(stats.CountsOf(w.Primary.Lag))
+	c.RunDelay = max(c.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
+	c.addSums(rec)
+	c.addPods(w.Pods, seed)
+	c.addProbe(w, seed)
+}
+
+func (c *Cell) addSums(rec *bench.Record) {
+	l, p := rec.Window.Ledger, rec.Window.Primary
+	window := rec.Scenario.Load.Window.Seconds()
+	for name, value := range map[sum]float64{
+		length: float64(l.Length), background: float64(l.Background), critical: float64(l.Critical),
+		left: float64(l.Length*time.Duration(l.PodCPUs) - l.Critical - l.System),
+		ops:  float64(p.Ops), answered: p.Achieved * window, asked: p.Offered * window, requests: float64(p.Requests), windows: 1,
+	} {
+		addTo(c.sums, name, rec.Seed, value)
+	}
+}
+
+func (c *Cell) addPods(pods []bench.Pod, seed uint64) {
+	for _, p := range pods {
+		i := slices.IndexFunc(c.Pods, func(q *Pod) bool { return q.Name == p.Name })
+		if i < 0 {
+			c.Pods = append(c.Pods, &Pod{Name: p.Name, Tier: p.Tier, Weight: p.Weight, Threads: p.Threads, CPUTime: stats.Values{}})
+			i = len(c.Pods) - 1
+		}
+		c.Pods[i].CPUTime[seed] += float64(p.CPUTime)
+	}
+}
+
+func (c *Cell) addProbe(w *bench.Window, seed uint64) {
+	if w.Probe == nil {
+		return
+	}
+	for tier, t := range w.Probe.Tiers {
+		addHist(c.Delay, tier, seed, t.Delay)
+		c.WorstWait[tier] = max(c.WorstWait[tier], t.WorstWait)
+	}
+	t := w.Probe.Tiers["critical"]
+	c.InversionMax = max(c.InversionMax, t.InversionMax)
+	addTo(c.sums, inversion, seed, float64(t.Inversion))
+	addTo(c.sums, criticalRan, seed, float64(t.CPUTime))
+}
+
+func addHist(into map[string]stats.BySeed, name string, seed uint64, h *bench.Hist) {
+	if h == nil || h.Count() == 0 {
+		return
+	}
+	if into[name] == nil {
+		into[name] = stats.BySeed{}
+	}
+	into[name].Add(seed, h)
+}
+
+func addTo[K comparable](into map[K]stats.Values, name K, seed uint64, value float64) {
+	if into[name] == nil {
+		into[name] = stats.Values{}
+	}
+	into[name][seed] += value
+}
+
+// Latency is what the scenario measures, all visits of the step together.
+func (c *Cell) Latency() stats.BySeed {
+	all := stats.BySeed{}
+	for _, step := range slices.Sorted(maps.Keys(c.visits)) {
+		for seed, counts := range c.visits[step] {
+			all[seed] = all[seed].Plus(counts)
+		}
+	}
+	return all
+}
+
+// Visits is the latency at the step's first and second visit, on the ladder's
+// way up and down; ok is false if there was only one way.
+func (c *Cell) Visits() (up, down stats.BySeed, ok bool) {
+	steps := slices.Sorted(maps.Keys(c.visits))
+	if len(steps) < 2 {
+		return nil, nil, false
+	}
+	return c.visits[steps[0]], c.visits[steps[len(steps)-1]], true
+}
+
+// Tail estimates a quantile of the latency, in nanoseconds.
+func (c *Cell) Tail(q float64) stats.Estimate { return stats.Quantile(c.Latency(), q) }
+
+// TailRatio estimates how many times base's quantile that of c is.
+func (c *Cell) TailRatio(base *Cell, q float64) stats.Estimate {
+	return stats.QuantileRatio(base.Latency(), c.Latency(), q)
+}
+
+// BackgroundCPUs estimates how many CPUs' worth of time background work got.
+func (c *Cell) BackgroundCPUs() stats.Estimate { return c.ratio(length, background) }
+
+// CriticalCPUs is the same for the critical pod.
+func (c *Cell) CriticalCPUs() stats.Estimate { return c.ratio(length, critical) }
+
+// Harvest estimates background's share of what critical and system work left.
+func (c *Cell) Harvest() stats.Estimate { return c.ratio(left, background) }
+
+// BackgroundRatio estimates how many times base's background time that of c is.
+func (c *Cell) BackgroundRatio(base *Cell) stats.Estimate {
+	return stats.Ratio(base.sums[background], c.sums[background])
+}
+
+// Inversion estimates inversion time as a share of critical CPU time.
+func (c *Cell) Inversion() stats.Estimate {
+	if sums := c.sums[criticalRan]; len(sums) > 0 && positive(sums) {
+		return c.ratio(criticalRan, inversion)
+	}
+	return stats.None()
+}
+
+// Ops estimates the iterations done in a second.
+func (c *Cell) Ops() stats.Estimate {
+	e := c.ratio(length, ops)
+	e.Figure, e.Low, e.High = e.Figure*1e9, e.Low*1e9, e.High*1e9
+	if e.Figure == 0 {
+		return stats.None()
+	}
+	return e
+}
+
+// Answered estimates the answers, or iterations ended, as a share of base's.
+func (c *Cell) Answered(base *Cell) stats.Estimate {
+	return stats.Ratio(base.sums[answered], c.sums[answered])
+}
+
+// Offered and Achieved are means over windows, per second of window.
+func (c *Cell) Offered(window time.Duration) float64 { return c.perSecond(asked, window) }
+
+// Achieved is what was answered of it.
+func (c *Cell) Achieved(window time.Duration) float64 { return c.perSecond(answered, window) }
+
+func (c *Cell) perSecond(name sum, window time.Duration) float64 {
+	if c.Windows == 0 {
+		return 0
+	}
+	total := 0.0
+	for _, v := range c.sums[name] {
+		total += v
+	}
+	return total / float64(c.Windows) / window.Seconds()
+}
+
+// Value estimates the mean per window of a figure that the primary gave by name.
+func (c *Cell) Value(name string) stats.Estimate {
+	return stats.Ratio(c.sums[windows], c.values[name])
+}
+
+// ValueRatio estimates how many times base's figure c's is.
+func (c *Cell) ValueRatio(base *Cell, name string) stats.Estimate {
+	return stats.Ratio(base.values[name], c.values[name])
+}
+
+// Values lists the names of the primary's further figures.
+func (c *Cell) Values() []string { return slices.Sorted(maps.Keys(c.values)) }
+
+func (c *Cell) ratio(of, share sum) stats.Estimate { return stats.Ratio(c.sums[of], c.sums[share]) }
+
+func positive(v stats.Values) bool {
+	for _, x := range v {
+		if x <= 0 {
+			return false
+		}
+	}
+	return true
+}

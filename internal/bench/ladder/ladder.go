@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ladder folds records into what can be compared: for each arm and
+// step, what every seed counted. Reports, comparisons and targets are made of
+// ladders and of nothing else, so that they cannot disagree.
+//
+// Windows are judged again while they are folded, and a window that is void
+// enters no figure, whatever its line says. Records are dropped as they are
+// read: a campaign is larger than its ladders by orders of magnitude.
+package ladder
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+// Ladder is one scenario on one topology under one clock: the most that belongs
+// into one table.
+type Ladder struct {
+	Source   string // the directory's name
+	Scenario bench.Scenario
+	Machine  bench.Machine // of the first record
+	Arms     []*Arm        // as reports show them
+	Seeds    []uint64
+	Windows  int
+	Void     []Void
+	Facts    Facts
+}
+
+// Arm is one arm's cells.
+type Arm struct {
+	bench.Arm
+	// Style is its colour and marker, the same in every report.
+	Style int
+	cells map[Key]*Cell
+}
+
+// Key is an operating point and a density: what a window is called a step of.
+// A ladder that goes up and down visits it twice.
+type Key struct {
+	Point   string
+	Density int
+}
+
+// Void is a window that no figure is made of.
+type Void struct {
+	ID      string
+	Reasons []string
+}
+
+// Read folds the records in dir into ladders, in the order in which the file
+// has them.
+func Read(dir string) ([]*Ladder, error) {
+	path := filepath.Join(dir, bench.RecordFile)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open records: %w", err)
+	}
+	defer f.Close()
+	fold := NewFold(filepath.Base(filepath.Clean(dir)))
+	err = bench.ScanRecords(f, func(l bench.Line) error {
+		if l.Err != nil {
+			return fmt.Errorf("line %d: %w", l.Number, l.Err)
+		}
+		var broken []string
+		if digest, err := bench.Digest(l.Text); err != nil || digest != l.Record.Digest {
+			broken = []string{"its digest does not fit: it was changed after it was made"}
+		}
+		return fold.Add(l.Record, broken...)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	ladders, err := fold.Ladders()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return ladders, nil
+}
+
+// Fold takes records one by one.
+type Fold struct {
+	source  string
+	keys    []string
+	ladders map[string]*Ladder
+}
+
+// NewFold returns a fold for the records of one directory.
+func NewFold(source string) *Fold { return &Fold{source: source, ladders: map[string]*Ladder{}} }
+
+// Add folds one record. Windows with broken reasons are void beside what Judge
+// finds.
+func (f *Fold) Add(rec *bench.Record, broken ...string) error {
+	scenario, err := json.Marshal(rec.Scenario)
+	if err != nil {
+		return fmt.Errorf("encode scenario %s: %w", rec.Scenario.Name, err)
+	}
+	key := strings.Join([]string{string(scenario), rec.Machine.Topology, rec.Machine.Clock}, "\n")
+	l := f.ladders[key]
+	if l == nil {
+		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}}
+		f.ladders[key], f.keys = l, append(f.keys, key)
+	}
+	l.add(rec, broken)
+	return nil
+}
+
+// Ladders returns what was folded so far.
+func (f *Fold) Ladders() ([]*Ladder, error) {
+	if len(f.keys) == 0 {
+		return nil, errors.New("no records")
+	}
+	var out []*Ladder
+	for _, key := range f.keys {
+		l := f.ladders[key]
+		slices.Sort(l.Seeds)
+		slices.SortStableFunc(l.Arms, func(a, b *Arm) int {
+			return cmp.Or(cmp.Compare(a.Style, b.Style), cmp.Compare(a.Name, b.Name))
+		})
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+func (l *Ladder) add(rec *bench.Record, broken []string) {
+	l.Windows++
+	l.Facts.add(rec)
+	if !slices.Contains(l.Seeds, rec.Seed) {
+		l.Seeds = append(l.Seeds, rec.Seed)
+	}
+	cell := l.arm(rec.Arm).cell(rec.Window.Step)
+	reasons := slices.Concat(broken, bench.Judge(rec).Reasons)
+	if len(reasons) > 0 {
+		l.Void = append(l.Void, Void{ID: rec.ID(), Reasons: reasons})
+		cell.Void = append(cell.Void, reasons...)
+		return
+	}
+	cell.add(rec)
+}
+
+func (l *Ladder) arm(arm bench.Arm) *Arm {
+	if a := l.Arm(arm.Name); a != nil {
+		return a
+	}
+	a := &Arm{Arm: arm, Style: styleOf(arm), cells: map[Key]*Cell{}}
+	l.Arms = append(l.Arms, a)
+	return a
+}
+
+// Arm returns the arm called name, nil if no window ran under it.
+func (l *Ladder) Arm(name string) *Arm {
+	if i := slices.IndexFunc(l.Arms, func(a *Arm) bool { return a.Name == name }); i >= 0 {
+		return l.Arms[i]
+	}
+	return nil
+}
+
+// styleOf numbers the arms: the base arms in their order, then a user's, then
+// what modifiers make of them.
+func styleOf(arm bench.Arm) int {
+	bases, mods := bench.Arms(), bench.Modifiers()
+	if arm.Base() == arm.Name {
+		i := slices.IndexFunc(bases, func(a bench.Arm) bool { return a.Name == arm.Name })
+		if i < 0 {
+			return len(bases)
+		}
+		return i
+	}
+	modifier := strings.TrimPrefix(arm.Name, arm.Base()+":")
+	return len(bases) + 1 + max(0, slices.IndexFunc(mods, func(m bench.Modifier) bool { return m.Name == modifier }))
+}
+
+// Control says whether the arm is there to check the instrument, not to be
+// compared for itself.
+func (a *Arm) Control() bool { return a.Again || a.NoProbe || a.Inverted }
+
+// Ablation says whether the arm is another one less a part of it.
+func (a *Arm) Ablation() bool { return !a.Control() && a.Base() != a.Name }
+
+// Cell returns the arm's cell at a step; an empty one if no window is there.
+func (a *Arm) Cell(point string, density int) *Cell {
+	if a != nil {
+		if c := a.cells[Key{point, density}]; c != nil {
+			return c
+		}
+	}
+	return &Cell{Key: Key{point, density}}
+}
+
+func (a *Arm) cell(step bench.Step) *Cell {
+	key := Key{step.Point, step.Density}
+	if a.cells[key] == nil {
+		a.cells[key] = newCell(key, step.Rate)
+	}
+	return a.cells[key]
+}
+
+// Densities lists the ladder's densities that any arm has at a point, ascending.
+func (l *Ladder) Densities(point string) []int {
+	var out []int
+	for _, a := range l.Arms {
+		for key := range a.cells {
+			if key.Point == point && !slices.Contains(out, key.Density) {
+				out = append(out, key.Density)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Points lists the operating points that windows exist of, in the scenario's
+// order; one without a name if it has none.
+func (l *Ladder) Points() []bench.Point {
+	if len(l.Scenario.Points) == 0 {
+		return []bench.Point{{}}
+	}
+	return slices.DeleteFunc(slices.Clone(l.Scenario.Points), func(p bench.Point) bool { return len(l.Densities(p.Name)) == 0 })
+}
+
+// Rate is what the client asks at an operating point, in requests a second.
+func (l *Ladder) Rate(point string) float64 {
+	for _, s := range l.Scenario.Steps() {
+		if s.Point == point {
+			return s.Rate
+		}
+	}
+	return 0
+}
+
+// Main is the operating point that headlines speak of: the one with the most to
+// do, or the first where none has a rate.
+func (l *Ladder) Main() bench.Point {
+	points := l.Points()
+	if len(points) == 0 {
+		return bench.Point{}
+	}
+	return slices.MaxFunc(points, func(a, b bench.Point) int { return cmp.Compare(l.Rate(a.Name), l.Rate(b.Name)) })
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ladder
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/invented"
+)
+
+func campaign() invented.Campaign {
+	return invented.Campaign{Scenario: invented.Ladder("memcached"), Arms: []string{"temper", "eevdf"}, Seeds: 3, Jitter: .002, Shape: invented.Typical}
+}
+
+func read(t *testing.T, c invented.Campaign) *Ladder {
+	t.Helper()
+	dir := t.TempDir()
+	if err := c.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	ladders, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ladders) != 1 {
+		t.Fatalf("%d ladders of one scenario", len(ladders))
+	}
+	return ladders[0]
+}
+
+func TestCellsHoldAllVisitsOfAStep(t *testing.T) {
+	l := read(t, campaign())
+	if len(l.Void) > 0 {
+		t.Fatalf("void: %+v", l.Void[0])
+	}
+	if len(l.Arms) != 2 || l.Arms[0].Name != "eevdf" || l.Windows != 2*3*2*11 || len(l.Seeds) != 3 {
+		t.Errorf("%d arms, %d windows, seeds %v", len(l.Arms), l.Windows, l.Seeds)
+	}
+	if got := l.Densities("60 %"); len(got) != 6 || got[5] != 16 {
+		t.Errorf("densities %v", got)
+	}
+	if got := l.Main().Name; got != "60 %" {
+		t.Errorf("main point %q", got)
+	}
+	full := l.Arm("temper").Cell("60 %", 8)
+	if full.Windows != 6 || full.Latency().Total() != 6*3000 {
+		t.Errorf("%d windows, %d requests", full.Windows, full.Latency().Total())
+	}
+	up, down, ok := full.Visits()
+	if !ok || up.Total() != 9000 || down.Total() != 9000 {
+		t.Errorf("visits of %d and %d requests, %v", up.Total(), down.Total(), ok)
+	}
+	if _, _, ok := l.Arm("temper").Cell("60 %", 16).Visits(); ok {
+		t.Error("the top is visited once")
+	}
+	if e := full.BackgroundCPUs(); math.Abs(e.Figure-2.55) > .1 || e.Seeds != 3 || e.Low > e.Figure || e.High < e.Figure {
+		t.Errorf("background %+v", e)
+	}
+	if e := full.Harvest(); math.Abs(e.Figure-2.55/2.6) > .04 {
+		t.Errorf("harvest %+v", e)
+	}
+	if e := full.TailRatio(l.Arm("temper").Cell("60 %", 0), .99); math.Abs(e.Figure-1.04) > .01 {
+		t.Errorf("growth %+v", e)
+	}
+	if got := full.Achieved(l.Scenario.Load.Window); math.Abs(got-30000) > 1 {
+		t.Errorf("%v answers a second", got)
+	}
+	if c := l.Arm("static").Cell("60 %", 0); c.Valid() || c.Tail(.99).Known() || c.Harvest().Known() {
+		t.Error("an arm that did not run has figures")
+	}
+}
+
+func TestVoidWindowsEnterNoFigure(t *testing.T) {
+	c := campaign()
+	c.Spoil = func(rec *bench.Record) {
+		if rec.Arm.Name == "temper" && rec.Seed == 2 && rec.Window.Step.Index == 3 {
+			rec.Window.Sched[1].State = "disabled"
+		}
+	}
+	l := read(t, c)
+	cell := l.Arm("temper").Cell("null", 4)
+	if len(l.Void) != 1 || cell.Windows != 5 || len(cell.Void) != 1 || !strings.Contains(l.Void[0].ID, "seed=2/step=3") {
+		t.Errorf("%d windows, void %+v", cell.Windows, l.Void)
+	}
+}
+
+// A window whose line was edited is void even if it would pass as it stands.
+func TestEditedWindowsAreVoid(t *testing.T) {
+	dir := t.TempDir()
+	if err := campaign().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, bench.RecordFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := bytes.Replace(text, []byte(`"system_ns":0`), []byte(`"system_ns":1`), 1)
+	if bytes.Equal(text, edited) {
+		t.Fatal("nothing to edit")
+	}
+	if err := os.WriteFile(path, edited, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ladders, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if void := ladders[0].Void; len(void) != 1 || !strings.Contains(void[0].Reasons[0], "digest") {
+		t.Errorf("void: %+v", void)
+	}
+}
+
+func TestClocksAndTopologiesNeverShareALadder(t *testing.T) {
+	fold := NewFold("x")
+	records, err := campaign().Records()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, change := range []func(*bench.Record){
+		func(*bench.Record) {}, func(*bench.Record) {},
+		func(r *bench.Record) { r.Machine.Clock = bench.ClockHost },
+		func(r *bench.Record) { r.Machine.Topology = "1s8c1t" },
+		func(r *bench.Record) { r.Scenario.Load.Conns++ },
+	} {
+		change(records[i])
+		if err := fold.Add(records[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ladders, err := fold.Ladders(); err != nil || len(ladders) != 4 {
+		t.Errorf("%d ladders, %v", len(ladders), err)
+	}
+	if _, err := NewFold("x").Ladders(); err == nil {
+		t.Error("no records, and no error")
+	}
+}
+
+func TestSharesWithinATier(t *testing.T) {
+	c := invented.Campaign{
+		Scenario: invented.Own("weights", "share", []string{"1:3"}, 0), Arms: []string{"temper"}, Seeds: 4,
+		Shape: func(_ string, seed uint64, _ bench.Step) invented.Shape {
+			extra := time.Duration(seed) * time.Millisecond
+			return invented.Shape{Critical: 3, Ops: 1, Pods: []bench.Pod{
+				{Name: "a", Tier: "standard", Weight: 100, CPUTime: 100*time.Millisecond + extra},
+				{Name: "b", Tier: "standard", Weight: 300, CPUTime: 300*time.Millisecond - extra},
+				{Name: "alone", Tier: "critical", Weight: 7, CPUTime: time.Millisecond},
+			}}
+		},
+	}
+	cell := read(t, c).Arm("temper").Cell("1:3", 0)
+	if n := len(cell.Shares()); n != 2 {
+		t.Fatalf("%d shares; a pod alone in its tier has none to compare", n)
+	}
+	// Seeds 1 to 4: a got 102.5 ms of 400 where 100 were asked for.
+	off, pod := cell.ShareError()
+	if pod != "a" || math.Abs(off.Figure-.025) > 1e-9 || off.Low < .0099 || off.High > .0401 {
+		t.Errorf("pod %s off by %+v", pod, off)
+	}
+}
+
+func TestFactsSayOnceWhatIsTheSame(t *testing.T) {
+	l := read(t, campaign())
+	facts := map[string][]string{}
+	for _, f := range l.Facts.List() {
+		facts[f.Name] = f.Values
+	}
+	if got := facts["kernel"]; len(got) != 1 || got[0] != "7.2.13-invented" {
+		t.Errorf("kernel %q", got)
+	}
+	if got := facts["emulator arguments"]; len(got) != 1 || !strings.Contains(got[0], "-seed SEED") {
+		t.Errorf("emulator arguments %q", got)
+	}
+}
