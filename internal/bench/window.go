@@ -115,15 +115,18 @@ func (l Ledger) BackgroundCPUs() float64 { return ratio(l.Background, l.Length) 
 // CriticalCPUs is the same for the critical pod.
 func (l Ledger) CriticalCPUs() float64 { return ratio(l.Critical, l.Length) }
 
-// Harvest is background's share of the time that all other work left on the
-// pods' CPUs, in [0,1]. Where the instrument has no CPU of its own, it is work.
-func (l Ledger) Harvest() float64 {
+// Left is the time that all but background left on the pods' CPUs.
+func (l Ledger) Left() time.Duration {
 	left := l.Length*time.Duration(l.PodCPUs) - l.Critical - l.Standard - l.System
 	if l.PodCPUs == l.CPUs {
 		left -= l.Instrument
 	}
-	return ratio(l.Background, left)
+	return left
 }
+
+// Harvest is background's share of the time that all other work left on the
+// pods' CPUs, in [0,1]. Where the instrument has no CPU of its own, it is work.
+func (l Ledger) Harvest() float64 { return ratio(l.Background, l.Left()) }
 
 // Error is how far the parts are from the whole, as a share of it.
 func (l Ledger) Error() float64 {
