@@ -21,6 +21,7 @@ type client struct {
 	todo     []arrival
 	sent     []int64 // when, ns since start; never
 	answered []int64
+	next     int // of todo, the first not sent
 	conns    []*conn
 	proto    protocol
 	request  []byte // the one being sent
@@ -84,15 +85,10 @@ func (c *client) now() int64 { return int64(time.Since(c.zero)) }
 // drive sends every request when it is due and collects the answers, until
 // all are in, and the last look is taken, or deadline has passed.
 func (c *client) drive(ctx context.Context, deadline int64) error {
-	next := 0
-	for next < len(c.todo) || c.open > 0 || len(c.watch.due) > 0 {
-		now := c.now()
-		for next < len(c.todo) && c.todo[next].due <= now {
-			if err := c.send(next, now); err != nil {
-				return err
-			}
-			next++
-			now = c.now()
+	for c.next < len(c.todo) || c.open > 0 || len(c.watch.due) > 0 {
+		now, err := c.sendDue()
+		if err != nil {
+			return err
 		}
 		c.watch.pass(now)
 		if c.open == 0 {
@@ -107,6 +103,19 @@ func (c *client) drive(ctx context.Context, deadline int64) error {
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// sendDue sends what is due by now, and returns what time it is then.
+func (c *client) sendDue() (int64, error) {
+	now := c.now()
+	for c.next < len(c.todo) && c.todo[c.next].due <= now {
+		if err := c.send(c.next, now); err != nil {
+			return now, err
+		}
+		c.next++
+		now = c.now()
+	}
+	return now, nil
 }
 
 // spin burns a fraction of a microsecond between two looks at the clock. A
@@ -165,6 +174,10 @@ func (c *client) receive() error {
 	}
 	for i := range n {
 		if err := c.receiveFrom(c.conns[c.ready[i].Fd]); err != nil {
+			return err
+		}
+		// No request waits until the answers of all connections are in.
+		if _, err := c.sendDue(); err != nil {
 			return err
 		}
 	}
