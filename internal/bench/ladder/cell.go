@@ -102,7 +102,7 @@ func (c *Cell) addSums(rec *bench.Record) {
 	window := rec.Scenario.Load.Window.Seconds()
 	for name, value := range map[sum]float64{
 		length: float64(l.Length), background: float64(l.Background), critical: float64(l.Critical),
-		left: float64(l.Length*time.Duration(l.PodCPUs) - l.Critical - l.System),
+		left: float64(l.Left()),
 		ops:  float64(p.Ops), answered: p.Achieved * window, asked: p.Offered * window, requests: float64(p.Requests), windows: 1,
 	} {
 		addTo(c.sums, name, rec.Seed, value)

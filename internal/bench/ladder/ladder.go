@@ -71,8 +71,8 @@ func Read(dir string) ([]*Ladder, error) {
 			return fmt.Errorf("line %d: %w", l.Number, l.Err)
 		}
 		var broken []string
-		if digest, err := bench.Digest(l.Text); err != nil || digest != l.Record.Digest {
-			broken = []string{"its digest does not fit: it was changed after it was made"}
+		if err := l.Intact(); err != nil {
+			broken = []string{err.Error()}
 		}
 		return fold.Add(l.Record, broken...)
 	})

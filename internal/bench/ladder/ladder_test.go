@@ -113,7 +113,7 @@ func TestEditedWindowsAreVoid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if void := ladders[0].Void; len(void) != 1 || !strings.Contains(void[0].Reasons[0], "digest") {
+	if void := ladders[0].Void; len(void) != 1 || !strings.Contains(void[0].Reasons[0], "was changed") {
 		t.Errorf("void: %+v", void)
 	}
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package targets says which of the project's targets committed records show to
+// be met. It computes from ladders alone and believes nobody's word: a target
+// without a record is neither met nor missed.
+package targets
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Target is one row: what was promised and what the records say.
+type Target struct {
+	ID string `json:"id"`
+	// Figure, Interval and Record are those of the part that decides: one that
+	// is missed if there is any, else the first.
+	Figure   *float64    `json:"figure"`
+	Interval *[2]float64 `json:"interval"`
+	Target   string      `json:"target"`
+	// Met is nil where records do not say.
+	Met    *bool  `json:"met"`
+	Record string `json:"record"`
+	Note   string `json:"note"`
+	Parts  []Part `json:"parts,omitempty"`
+}
+
+// Part is one of the conditions that a target consists of, at its worst step.
+type Part struct {
+	What     string      `json:"what"`
+	Figure   *float64    `json:"figure"`
+	Interval *[2]float64 `json:"interval"`
+	Bound    string      `json:"bound"`
+	Met      *bool       `json:"met"`
+	Record   string      `json:"record"`
+	Where    string      `json:"where,omitempty"` // the step
+	Note     string      `json:"note,omitempty"`
+	Text     string      `json:"-"` // figure and interval as prose has them
+}
+
+// Records is the directory of committed records, from the repository's root.
+const Records = "bench/records"
+
+// Load reads all ladders below root, oldest directory first.
+func Load(root string) ([]*ladder.Ladder, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	var out []*ladder.Ladder
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, bench.RecordFile)); err != nil {
+			continue
+		}
+		ladders, err := ladder.Read(dir)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ladders...)
+	}
+	return out, nil
+}
+
+// All returns every target in the design's order.
+func All(ladders []*ladder.Ladder) []Target {
+	set := usable(ladders)
+	var out []Target
+	for _, s := range specs() {
+		t := Target{ID: s.id, Target: s.target, Note: s.note}
+		if s.parts != nil {
+			t.decide(s.parts(set))
+		}
+		if t.Met == nil && t.Note == "" {
+			t.Note = "no record yet"
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// decide sums up the parts: missed if one is, met if all are.
+func (t *Target) decide(parts []Part) {
+	t.Parts = parts
+	if len(parts) == 0 {
+		return
+	}
+	decides := parts[0]
+	met, known := true, true
+	for _, p := range parts {
+		switch {
+		case p.Met == nil:
+			known = false
+		case !*p.Met && met:
+			met, decides = false, p
+		}
+	}
+	t.Figure, t.Interval, t.Record = decides.Figure, decides.Interval, decides.Record
+	switch {
+	case !met, known:
+		t.Met = &met
+	default:
+		t.Note = strings.TrimSpace(t.Note + " " + missing(parts))
+	}
+	if !met {
+		t.Note = strings.TrimSpace(t.Note + " " + missed(parts))
+	}
+}
+
+func missing(parts []Part) string {
+	var names []string
+	for _, p := range parts {
+		if p.Met == nil {
+			names = append(names, p.What)
+		}
+	}
+	return "no record yet: " + strings.Join(names, "; ")
+}
+
+func missed(parts []Part) string {
+	var out []string
+	for _, p := range parts {
+		if p.Met != nil && !*p.Met {
+			text := fmt.Sprintf("missed: %s is %s (%s)", p.What, p.Text, p.Where)
+			if p.Note != "" {
+				text += ", " + p.Note
+			}
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// set is the ladders that figures may be made of, the newest of each scenario
+// and topology.
+type set []*ladder.Ladder
+
+// usable keeps the newest ladder of each scenario and topology: a campaign
+// replaces the one before. Targets are ratios between densities, so that only
+// a clock per vCPU will do: where the clock is shared, or the host's, densities
+// differ by more than the scheduler.
+func usable(ladders []*ladder.Ladder) set {
+	byName := map[string]*ladder.Ladder{}
+	var names []string
+	for _, l := range ladders {
+		if l.Machine.Clock != bench.ClockPerVCPU || l.Arm("temper") == nil {
+			continue
+		}
+		name := l.Scenario.Name + " " + l.Machine.Topology
+		old := byName[name]
+		if old == nil {
+			names = append(names, name)
+		}
+		if old == nil || l.Source >= old.Source {
+			byName[name] = l
+		}
+	}
+	var out set
+	for _, name := range names {
+		out = append(out, byName[name])
+	}
+	slices.SortStableFunc(out, func(a, b *ladder.Ladder) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Scenario.Name, b.Scenario.Name))
+	})
+	return out
+}
+
+// rank puts the topology that targets are stated for first.
+func rank(l *ladder.Ladder) int {
+	if l.Machine.Topology == "1s4c1t" {
+		return 0
+	}
+	return 1
+}
+
+// of returns the ladders whose primary is of one of the kinds.
+func (s set) of(kinds ...string) set {
+	return slices.DeleteFunc(slices.Clone(s), func(l *ladder.Ladder) bool { return !slices.Contains(kinds, l.Scenario.Primary.Kind) })
+}
+
+// place says where a figure is from, for people.
+func place(l *ladder.Ladder, point string, density int) string {
+	parts := []string{l.Scenario.Name, l.Machine.Topology}
+	if point != "" {
+		parts = append(parts, point)
+	}
+	if density >= 0 {
+		parts = append(parts, fmt.Sprintf("%d spinners", density))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sample is an estimate and the step it is of.
+type sample struct {
+	stats.Estimate
+	ladder *ladder.Ladder
+	where  string
+}
+
+// worst picks the sample farthest on the wrong side. Where there is none, ok is
+// false.
+func worst(samples []sample, b bound) (sample, bool) {
+	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() || math.IsInf(s.Figure, 0) })
+	if len(samples) == 0 {
+		return sample{}, false
+	}
+	return slices.MaxFunc(samples, func(x, y sample) int {
+		if b.least {
+			x, y = y, x
+		}
+		return cmp.Or(cmp.Compare(b.end(x.Estimate), b.end(y.Estimate)), cmp.Compare(x.Figure, y.Figure))
+	}), true
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package targets
+
+import (
+	"encoding/json"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/invented"
+)
+
+// short is a server's scenario with as few steps as can be judged.
+func short(kind string) bench.Scenario {
+	s := invented.Ladder(kind)
+	s.Densities = []int{0, 4, 16}
+	return s
+}
+
+// records is a directory of invented campaigns that meet every target there is
+// a scenario for; change may make one of them miss. Only kinds are there, or all.
+func records(t *testing.T, seeds int, change func(kind, arm string, step bench.Step, s *invented.Shape), kinds ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, scenario := range []bench.Scenario{
+		short("memcached"), short("chain"),
+		invented.Own("wakeup", "wakeup delay", []string{"timer"}, 0, 4),
+		invented.Own("bursty", "wakeup delay", nil, 0, 8),
+		invented.Own("pipe", "hand-over", []string{onOneCPU, "two-cpus"}, 0),
+		invented.Own("weights", "share", []string{"1:3"}, 0),
+	} {
+		kind := scenario.Primary.Kind
+		if len(kinds) > 0 && !slices.Contains(kinds, kind) {
+			continue
+		}
+		c := invented.Campaign{
+			Scenario: scenario, Arms: []string{"eevdf", "eevdf-tuned", "temper"}, Seeds: seeds, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				s.Inversion, s.Ops, s.Achieved = 0, 1000, 500
+				s.Values = map[string]float64{perOp: 1000}
+				if arm == "temper" {
+					s.Values[perOp] = 1100
+				}
+				if kind == "weights" {
+					s.Pods = []bench.Pod{{Name: "a", Tier: "standard", Weight: 1, CPUTime: 100}, {Name: "b", Tier: "standard", Weight: 3, CPUTime: 301}}
+				}
+				if change != nil {
+					change(kind, arm, step, &s)
+				}
+				return s
+			},
+		}
+		if err := c.Write(filepath.Join(root, "2026-01-01-"+scenario.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func all(t *testing.T, root string) map[string]Target {
+	t.Helper()
+	ladders, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]Target{}
+	for _, target := range All(ladders) {
+		out[target.ID] = target
+	}
+	return out
+}
+
+func TestWithoutRecordsNothingIsMetOrMissed(t *testing.T) {
+	got := All(nil)
+	var ids []string
+	for _, target := range got {
+		ids = append(ids, target.ID)
+		if target.Met != nil || target.Figure != nil || !strings.Contains(target.Note, "no record yet") {
+			t.Errorf("%s: %+v", target.ID, target)
+		}
+	}
+	want := []string{"T1", "T2", "T3", "T5", "T6", "T8", "T9", "T10", "T13", "T14", "T15", "T16", "T21", "T22"}
+	if !slices.Equal(ids, want) {
+		t.Errorf("targets %v, the design has %v", ids, want)
+	}
+	text, err := json.Marshal(got[0])
+	if err != nil || !strings.Contains(string(text), `"figure":null,"interval":null`) || !strings.Contains(string(text), `"met":null`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// p99.9 needs 1e5 requests at a step; the small campaign has fewer, so T1 stays
+// open however good the rest is.
+func TestMetTargets(t *testing.T) {
+	got := all(t, records(t, 4, nil))
+	for _, id := range []string{"T2", "T3", "T5", "T6", "T10", "T16", "T21"} {
+		if target := got[id]; target.Met == nil || !*target.Met || target.Figure == nil || target.Interval == nil && id != "T5" {
+			t.Errorf("%s: met %v, %s, %+v", id, target.Met, target.Note, target.Parts)
+		}
+	}
+	if target := got["T1"]; target.Met != nil || !strings.Contains(target.Note, "p99.9") {
+		t.Errorf("T1: met %v, note %q", target.Met, target.Note)
+	}
+	near := func(id string, want float64) {
+		if f := *got[id].Figure; math.Abs(f/want-1) > .02 {
+			t.Errorf("%s: figure %v, want about %v", id, f, want)
+		}
+	}
+	near("T1", 1.04)
+	near("T16", 1.1)
+	near("T21", .25*401/100-1) // the share of 100 in 401 where a quarter was asked for
+	if record := got["T16"].Record; record != "bench/records/2026-01-01-pipe" {
+		t.Errorf("record %q", record)
+	}
+}
+
+func TestMissedTargetsSayWhere(t *testing.T) {
+	for id, tc := range map[string]struct {
+		kind   string
+		change func(kind, arm string, step bench.Step, s *invented.Shape)
+		note   string
+	}{
+		"T1": {"memcached", func(_, arm string, step bench.Step, s *invented.Shape) {
+			if arm == "temper" && step.Density == 16 && step.Point == "60 %" {
+				s.P99 += s.P99 / 10
+			}
+		}, "memcached-ladder, 1s4c1t, 60 %, 16 spinners"},
+		"T2": {"memcached", func(_, arm string, step bench.Step, s *invented.Shape) {
+			if arm == "temper" && step.Density == 0 && step.Point == "null" {
+				s.P99 += s.P99 / 20
+			}
+		}, "null, 0 spinners"},
+		"T3": {"bursty", func(kind, arm string, step bench.Step, s *invented.Shape) {
+			if kind == "bursty" && step.Density == 8 {
+				s.Achieved = 490
+			}
+		}, "bursty primary's throughput"},
+		"T5": {"memcached", func(_, _ string, step bench.Step, s *invented.Shape) { s.Inversion = 101 * time.Microsecond }, "longest inversion"},
+		"T6": {"wakeup", func(_, arm string, _ bench.Step, s *invented.Shape) { *s = invented.Typical("temper", 1, bench.Step{}) }, "against eevdf-tuned"},
+		"T10": {"chain", func(kind, arm string, step bench.Step, s *invented.Shape) {
+			s.P99 += s.P99 * time.Duration(step.Density) / 50
+		}, "chain-ladder"},
+		"T16": {"pipe", func(_, arm string, step bench.Step, s *invented.Shape) {
+			if arm == "temper" && step.Point == "two-cpus" {
+				s.Values[perOp] = 1300
+			}
+		}, "instructions per wakeup"},
+		"T21": {"weights", func(kind, _ string, _ bench.Step, s *invented.Shape) {
+			if kind == "weights" {
+				s.Pods[0].CPUTime = 110
+			}
+		}, "pod a"},
+	} {
+		target := all(t, records(t, 3, tc.change, tc.kind))[id]
+		if target.Met == nil || *target.Met || !strings.Contains(target.Note, tc.note) {
+			t.Errorf("%s: met %v, note %q lacks %q", id, target.Met, target.Note, tc.note)
+		}
+	}
+}
+
+// A figure within the bound is not enough when other seeds might miss it.
+func TestTheWholeIntervalMustMeetTheBound(t *testing.T) {
+	root := t.TempDir()
+	c := invented.Campaign{Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 5, Jitter: .3, Shape: invented.Typical}
+	if err := c.Write(filepath.Join(root, "noisy")); err != nil {
+		t.Fatal(err)
+	}
+	target := all(t, root)["T10"]
+	p := target.Parts[0]
+	if target.Met == nil || *target.Met || p.Interval == nil || p.Interval[1] < 1.1 {
+		t.Errorf("met %v with %+v", target.Met, p)
+	}
+}
+
+func TestOtherClocksMakeNoFigure(t *testing.T) {
+	root := t.TempDir()
+	c := invented.Campaign{
+		Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 1, Shape: invented.Typical,
+		Spoil: func(r *bench.Record) { r.Machine.Clock = bench.ClockHost },
+	}
+	if err := c.Write(filepath.Join(root, "host")); err != nil {
+		t.Fatal(err)
+	}
+	if target := all(t, root)["T10"]; target.Met != nil {
+		t.Errorf("a target is met by the wall clock: %+v", target)
+	}
+}
+
+// The newest campaign of a scenario and topology counts, alone.
+func TestNewCampaignsReplaceOld(t *testing.T) {
+	root := t.TempDir()
+	for dir, slow := range map[string]time.Duration{"2026-01-01-x": 2, "2026-02-01-x": 1} {
+		c := invented.Campaign{
+			Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 2, Jitter: .001,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				if step.Density == 16 {
+					s.P50, s.P99 = slow*s.P50, slow*s.P99
+				}
+				return s
+			},
+		}
+		if err := c.Write(filepath.Join(root, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := all(t, root)["T10"]
+	if target.Met == nil || !*target.Met || !strings.HasSuffix(target.Record, "2026-02-01-x") {
+		t.Errorf("%+v", target)
+	}
+}
