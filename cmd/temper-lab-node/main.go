@@ -23,12 +23,14 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench/load"
 	"github.com/temper-sched/temper/internal/bench/node"
+	"github.com/temper-sched/temper/internal/bench/work"
 )
 
 // commands are the parts that run as processes of their own.
 var commands = map[string]func(ctx context.Context, in io.Reader, out io.Writer) error{
 	"run":  runLadder,
 	"load": driveLoad,
+	"work": work.Run,
 }
 
 func main() {

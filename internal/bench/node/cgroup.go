@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 // The cgroups of the node, laid out and weighed as kubelet does with its
@@ -28,49 +29,83 @@ const (
 	driver   = "/system.slice/driver"
 )
 
-// tree writes below a cgroup mount and remembers the weights it set.
+// ctr is the container's cgroup in a pod's.
+const ctr = "/ctr"
+
+// tree writes below a cgroup mount and remembers the weights and CPUs it set.
 type tree struct {
 	root    string
 	weights map[string]int
+	cpusets map[string]string
 }
 
-// newTree mounts cgroup v2 if need be and lays out the node: the client on the
-// last CPU, pods on all others.
-func newTree(scenario bench.Scenario, cpus int) (*tree, error) {
-	last := cpus - 1
-	podCPUs, clientCPU := fmt.Sprintf("0-%d", last-1), strconv.Itoa(last)
-	t := &tree{root: mount, weights: map[string]int{}}
+// mountTree mounts cgroup v2 if need be.
+func mountTree() (*tree, error) {
+	t := &tree{root: mount, weights: map[string]int{}, cpusets: map[string]string{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err != nil {
 		if err := unix.Mount("cgroup2", mount, "cgroup2", 0, ""); err != nil {
 			return nil, fmt.Errorf("mount cgroup2 on %s: %w", mount, err)
 		}
 	}
-	// The node's own share against system.slice: its CPUs are not contended
-	// by pods, so this only completes the picture.
-	node := bench.KubeletWeight(1000 * last)
+	return t, t.set("", "cgroup.subtree_control", "+cpu +cpuset")
+}
+
+// layOut makes the node's cgroups, as the arm wants them.
+func (t *tree) layOut(scenario bench.Scenario, arm bench.Arm, l layout) error {
+	pods := topology.FormatList(l.pods)
+	request := bench.KubeletWeight(scenario.Primary.RequestMilliCPU)
+	ofCritical, ofBestEffort := request, bench.KubeletWeight(0)
+	if arm.Inverted {
+		ofCritical, ofBestEffort = ofBestEffort, ofCritical
+	}
 	steps := []func() error{
-		func() error { return t.make(kubepods, node) },
-		func() error { return t.set(kubepods, "cpuset.cpus", podCPUs) },
-		func() error { return t.make(bench.BestEffort, bench.KubeletWeight(0)) },
-		func() error { return t.make(critical, bench.KubeletWeight(scenario.Primary.RequestMilliCPU)) },
-		func() error { return t.leaf(critical+"/ctr", bench.KubeletWeight(scenario.Primary.RequestMilliCPU)) },
+		// The node's own share against system.slice only completes the picture.
+		func() error { return t.make(kubepods, bench.KubeletWeight(1000*len(l.pods))) },
+		func() error { return t.bind(kubepods, pods) },
+		func() error { return t.make(bench.BestEffort, ofBestEffort) },
+		func() error { return t.make(critical, ofCritical) },
+		func() error { return t.leaf(critical+ctr, ofCritical) },
 		func() error { return t.make(system, 100) },
 		func() error { return t.leaf(agent, 100) },
 		// An agent's work lands where its effect does, not on the client.
-		func() error { return t.set(agent, "cpuset.cpus", podCPUs) },
+		func() error { return t.bind(agent, pods) },
 		func() error { return t.leaf(driver, 100) },
 		func() error { return t.leaf(client, 100) },
-		func() error { return t.set(client, "cpuset.cpus", clientCPU) },
-	}
-	if err := t.set("", "cgroup.subtree_control", "+cpu +cpuset"); err != nil {
-		return nil, err
+		func() error { return t.bind(client, strconv.Itoa(l.last)) },
+		func() error { return t.apply(arm, l) },
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return t, nil
+	return nil
+}
+
+// apply makes what distinguishes an arm by cgroup files.
+func (t *tree) apply(arm bench.Arm, l layout) error {
+	if arm.BackgroundIdle {
+		if err := t.set(bench.BestEffort, "cpu.idle", "1"); err != nil {
+			return err
+		}
+		t.weights[bench.BestEffort] = 0 // an idle group has no weight
+	}
+	if !arm.Static {
+		return nil
+	}
+	if len(l.fence) == 0 || len(l.rest) == 0 {
+		return fmt.Errorf("divide CPUs %s: %d for the critical pod and %d for all others: each needs one", topology.FormatList(l.pods), len(l.fence), len(l.rest))
+	}
+	if err := t.bind(critical, topology.FormatList(l.fence)); err != nil {
+		return err
+	}
+	return t.bind(bench.BestEffort, topology.FormatList(l.rest))
+}
+
+// bind gives the cgroup these CPUs and no others.
+func (t *tree) bind(path, cpus string) error {
+	t.cpusets[path] = cpus
+	return t.set(path, "cpuset.cpus", cpus)
 }
 
 // make creates a cgroup that will have children.
@@ -97,15 +132,17 @@ func (t *tree) set(path, file, value string) error {
 	return nil
 }
 
-// backgroundPod creates the cgroup of the n-th background pod, from 1, and
-// returns its container's.
-func (t *tree) backgroundPod(n int) (string, error) {
-	pod := fmt.Sprintf("%s/pod7e3c0000-0000-4000-9000-%012d", bench.BestEffort, n)
-	if err := t.make(pod, bench.KubeletWeight(0)); err != nil {
-		return "", err
+// spinnerPod is the cgroup of the n-th background pod, from 1.
+func spinnerPod(n int) string {
+	return fmt.Sprintf("%s/pod7e3c0000-0000-4000-9000-%012d", bench.BestEffort, n)
+}
+
+// pod creates a pod's cgroup with its container's below.
+func (t *tree) pod(path string, weight int) error {
+	if err := t.make(path, weight); err != nil {
+		return err
 	}
-	ctr := pod + "/ctr"
-	return ctr, t.leaf(ctr, bench.KubeletWeight(0))
+	return t.leaf(path+ctr, weight)
 }
 
 // usage is the CPU time that the cgroup and all below it have used.

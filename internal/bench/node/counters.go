@@ -22,19 +22,22 @@ type reading struct {
 	at         time.Duration // CLOCK_MONOTONIC
 	realtime   time.Duration // CLOCK_REALTIME at the same moment
 	critical   time.Duration
+	kubepods   time.Duration // all pods
 	background time.Duration
 	instrument time.Duration
 	slice      time.Duration // all of system.slice, the instrument included
 	kernel     time.Duration // threads outside any slice: the kernel's
 	busy       time.Duration // all threads, by the CPUs' own books
+	pods       []time.Duration
 }
 
 // counters reads the node's CPU time, by who used it.
 type counters struct {
-	tree    *tree
-	kernel  []string // schedstat files of the root cgroup's processes
-	cpus    int
-	podCPUs int
+	tree   *tree
+	kernel []string // schedstat files of the root cgroup's processes
+	layout layout
+	pods   []pod // whose time is read as well
+	others bool  // there are pods of the standard tier
 }
 
 // read takes a reading, in real time. Two books are kept apart: the kernel charges every
@@ -42,7 +45,7 @@ type counters struct {
 // (The kernel's own idle time is not used: 7.2 overstates it on CPUs that wake
 // thousands of times a second.)
 func (c *counters) read() (reading, error) {
-	if err := closeBooks(c.podCPUs); err != nil {
+	if err := closeBooks(c.layout); err != nil {
 		return reading{}, err
 	}
 	r := reading{at: monotonic(), realtime: clock(unix.CLOCK_REALTIME)}
@@ -50,7 +53,7 @@ func (c *counters) read() (reading, error) {
 	for _, part := range []struct {
 		path string
 		into *time.Duration
-	}{{critical, &r.critical}, {bench.BestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
+	}{{critical, &r.critical}, {kubepods, &r.kubepods}, {bench.BestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
 		usage, err := c.tree.usage(part.path)
 		if err != nil {
 			return r, err
@@ -58,6 +61,13 @@ func (c *counters) read() (reading, error) {
 		*part.into = usage
 	}
 	r.instrument = inClient + inDriver
+	for _, p := range c.pods {
+		usage, err := c.tree.usage(p.path)
+		if err != nil {
+			return r, err
+		}
+		r.pods = append(r.pods, usage)
+	}
 	text, err := os.ReadFile("/proc/schedstat")
 	if err != nil {
 		return r, fmt.Errorf("read time of all threads: %w", err)
@@ -77,25 +87,29 @@ func (c *counters) read() (reading, error) {
 // ledger is what happened between two readings.
 func (c *counters) ledger(a, b reading) bench.Ledger {
 	length, inst := b.at-a.at, b.instrument-a.instrument
-	return bench.Ledger{
-		Length: length, CPUs: c.cpus, PodCPUs: c.podCPUs,
+	l := bench.Ledger{
+		Length: length, CPUs: len(c.layout.all), PodCPUs: len(c.layout.pods),
 		Critical: b.critical - a.critical, Background: b.background - a.background, Instrument: inst,
 		System: b.slice - a.slice - inst + b.kernel - a.kernel,
-		Idle:   length*time.Duration(c.cpus) - (b.busy - a.busy),
+		Idle:   length*time.Duration(len(c.layout.all)) - (b.busy - a.busy),
 	}
+	if pods := b.kubepods - a.kubepods; c.others {
+		l.Standard = pods - l.Critical - l.Background
+	}
+	return l
 }
 
 // closeBooks makes every pod CPU switch threads once: a CPU books a thread's
 // time only when the thread leaves it, and a spinner may not do so for seconds.
 // It runs the calling thread, which must be a real-time one, on each CPU for a
-// moment.
-func closeBooks(podCPUs int) error {
-	for cpu := range podCPUs + 1 {
+// moment, on this program's own at last.
+func closeBooks(l layout) error {
+	for _, cpu := range l.pods {
 		if err := pin(0, cpu); err != nil {
 			return err
 		}
 	}
-	return nil
+	return pin(0, l.last)
 }
 
 // inRealTime calls fn on a thread of real-time priority: neither EEVDF nor
@@ -237,30 +251,4 @@ func clock(id int32) time.Duration {
 	// It cannot fail with a valid pointer.
 	_ = unix.ClockGettime(id, &ts)
 	return time.Duration(ts.Nano())
-}
-
-// schedFiles are where the kernel says which sched_ext scheduler is live.
-var schedFiles = []string{
-	"/sys/kernel/sched_ext/state", "/sys/kernel/sched_ext/root/ops", "/sys/kernel/sched_ext/enable_seq",
-}
-
-// sampleSched reads the scheduler's identity now.
-func sampleSched(start time.Duration) bench.SchedSample {
-	var values []string
-	for _, path := range schedFiles {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			text = nil // a kernel without sched_ext, or none attached
-		}
-		values = append(values, strings.TrimSpace(string(text)))
-	}
-	return schedSample(monotonic()-start, values)
-}
-
-// schedSample makes a sample of the contents of schedFiles. A kernel without
-// sched_ext has none, and no scheduler but its own.
-func schedSample(at time.Duration, values []string) bench.SchedSample {
-	s := bench.SchedSample{At: at, State: values[0], Ops: values[1]}
-	s.EnableSeq, _ = strconv.ParseUint(values[2], 10, 64)
-	return s
 }

@@ -5,9 +5,11 @@
 // client, and reads the node's counters around every window. It decides
 // nothing: what it measured goes out as events, and the laboratory judges.
 //
-// The node's last CPU is the instrument's: the client and this program live
-// there, and pods may use all others, as with kubelet's reserved CPUs. So the
-// fight is over the others alone, and the client cannot be part of it.
+// Where a client measures, the node's last CPU is the instrument's: the client
+// and this program live there, and pods may use all others, as with kubelet's
+// reserved CPUs. So the fight is over the others alone, and the client cannot be
+// part of it. Where the primary measures itself, pods may use all CPUs, and this
+// program sleeps through the window but for a few looks at the scheduler's name.
 package node
 
 import (
@@ -27,6 +29,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/spin"
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 // Spec is one run: a scenario under an arm.
@@ -39,6 +42,11 @@ type Spec struct {
 	Temper     string `json:"temper,omitempty"`
 	Exec       string `json:"exec,omitempty"`
 	ExecConfig string `json:"exec_config,omitempty"`
+	// ExecLoader comes before the program's path, where it needs libraries.
+	ExecLoader []string `json:"exec_loader,omitempty"`
+	// Root is the cgroup below which all of it happens; empty for the node's
+	// root. A machine with other work of its own has one.
+	Root string `json:"root,omitempty"`
 	// CPUs is the number of the node's CPUs.
 	CPUs int `json:"cpus"`
 }
@@ -70,12 +78,17 @@ const (
 type node struct {
 	spec     Spec
 	events   *json.Encoder
+	topology topology.Topology
+	layout   layout
 	tree     *tree
 	counters *counters
+	prober   *prober // nil: the arm has no probe
+	glance   *glance // nil: the primary's instrument looks itself
 	spinner  string
 	started  []*exec.Cmd
 	spinners []*exec.Cmd // one in each background pod, by pod
-	idle     float64     // share of idle CPU time before the first client
+	atEnd    []func()
+	idle     float64 // share of idle CPU time before the first client
 }
 
 // Run carries out spec and writes events to out until the ladder is done.
@@ -87,14 +100,18 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 	// allocates little, and the guest ends with it.
 	debug.SetGCPercent(-1)
 	n := &node{spec: spec, events: json.NewEncoder(out)}
+	defer n.stop()
 	if err := n.prepare(); err != nil {
 		return err
 	}
-	defer n.stop()
-	if spec.Arm.Ops == "temper" {
-		if err := n.startTemper(ctx); err != nil {
-			return err
-		}
+	if err := n.startScheduler(ctx); err != nil {
+		return err
+	}
+	if err := n.startProbe(); err != nil {
+		return err
+	}
+	if !spec.Scenario.Instrument {
+		n.glance = newGlance()
 	}
 	p := n.newPrimary()
 	if err := p.start(ctx); err != nil {
@@ -115,30 +132,34 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 	return nil
 }
 
-// prepare lays out cgroups and files and moves this process to the
-// instrument's CPU.
+// prepare lays out cgroups and files and moves this process to its CPU.
 func (n *node) prepare() error {
-	if n.spec.CPUs < 2 {
-		return fmt.Errorf("node has %d CPUs: one is the instrument's, pods need another", n.spec.CPUs)
-	}
 	var err error
-	last := n.spec.CPUs - 1
-	if n.tree, err = newTree(n.spec.Scenario, n.spec.CPUs); err != nil {
+	if n.topology, err = topology.Read(os.DirFS(topology.Root)); err != nil {
 		return err
 	}
-	if n.spec.Arm.BackgroundIdle {
-		if err := n.tree.set(bench.BestEffort, "cpu.idle", "1"); err != nil {
-			return err
-		}
-		n.tree.weights[bench.BestEffort] = 0 // an idle group has no weight
+	if online := len(n.topology.Online()); online != n.spec.CPUs {
+		return fmt.Errorf("prepare node: %d CPUs online, the run expects %d", online, n.spec.CPUs)
+	}
+	if n.layout, err = layOut(n.spec.Scenario, n.topology); err != nil {
+		return err
+	}
+	if n.tree, err = mountTree(); err != nil {
+		return err
+	}
+	if err := n.tree.layOut(n.spec.Scenario, n.spec.Arm, n.layout); err != nil {
+		return err
+	}
+	if err := n.makePods(); err != nil {
+		return err
 	}
 	if err := n.tree.set(driver, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
-	if err := pinProcess(last); err != nil {
+	if err := pinProcess(n.layout.last); err != nil {
 		return err
 	}
-	n.counters = &counters{tree: n.tree, cpus: n.spec.CPUs, podCPUs: last}
+	n.counters = &counters{tree: n.tree, layout: n.layout, others: n.hasStandard()}
 	if err := n.counters.findKernelThreads(); err != nil {
 		return err
 	}

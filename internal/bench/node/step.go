@@ -29,7 +29,12 @@ type window interface {
 }
 
 // newPrimary returns the scenario's.
-func (n *node) newPrimary() primary { return &server{node: n} }
+func (n *node) newPrimary() primary {
+	if n.spec.Scenario.KindOf().Server {
+		return &server{node: n}
+	}
+	return &selfMeasured{node: n}
+}
 
 // step measures one window.
 func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Window, error) {
@@ -39,11 +44,15 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 	if err := sleep(ctx, stepSettle); err != nil {
 		return nil, err
 	}
+	n.counters.pods = n.at(step)
+	if err := n.counters.findKernelThreads(); err != nil {
+		return nil, err
+	}
 	running, err := p.begin(ctx, step)
 	if err != nil {
 		return nil, err
 	}
-	w := &bench.Window{Step: step, IdleBefore: n.idle, Weights: maps.Clone(n.tree.weights)}
+	w := &bench.Window{Step: step, IdleBefore: n.idle, Weights: maps.Clone(n.tree.weights), Cpusets: maps.Clone(n.tree.cpusets)}
 	from, to := running.span()
 	if err := inRealTime(func() error { return n.watch(ctx, w, from, to) }); err != nil {
 		return nil, err
@@ -56,8 +65,12 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 	return w, nil
 }
 
+// glances is how often the scheduler's identity is read within a window where
+// no client does so.
+const glances = 3
+
 // watch reads counters and the scheduler's identity around the window. Reading
-// takes the client's CPU from it and is done in the pads, outside of what is
+// takes a CPU from somebody and is done in the pads, outside of what is
 // measured; within the window the client looks at the identity itself.
 func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
 	pad := n.spec.Scenario.Load.Pad
@@ -65,18 +78,37 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 		return err
 	}
 	w.Sched = append(w.Sched, sampleSched(from))
-	before, err := n.counters.read()
+	before, counted, err := n.read(true)
 	if err != nil {
 		return err
+	}
+	for i := 1; i <= glances && n.glance != nil; i++ {
+		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i)/(glances+1)); err != nil {
+			return err
+		}
+		w.Sched = append(w.Sched, n.glance.sample(from))
 	}
 	if err := sleepUntil(ctx, to+pad); err != nil {
 		return err
 	}
-	after, err := n.counters.read()
+	after, countedAfter, err := n.read(false)
 	if err != nil {
 		return err
 	}
 	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
+	w.Pods = shares(n.counters.pods, before.pods, after.pods)
+	w.Probe = n.prober.between(counted, countedAfter)
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
+}
+
+// read takes both books: the ledger's first, whose length is compared with
+// what was asked for.
+func (n *node) read(first bool) (reading, probeReading, error) {
+	r, err := n.counters.read()
+	if err != nil {
+		return r, probeReading{}, err
+	}
+	counted, err := n.prober.read(first)
+	return r, counted, err
 }

@@ -70,6 +70,9 @@ type Spec struct {
 	// Busy and Idle are the mean lengths of phases.
 	Busy time.Duration `json:"busy_ns"`
 	Idle time.Duration `json:"idle_ns"`
+	// Command is what KindCommand runs, and Ops the number of its operations.
+	Command []string `json:"command,omitempty"`
+	Ops     uint64   `json:"ops,omitempty"`
 	// CPUs are where thread i may run: CPUs[i], or anywhere if there are none.
 	CPUs [][]int `json:"cpus,omitempty"`
 	// Warmup passes before the window; Tail is done after it, unmeasured.
@@ -108,29 +111,11 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := dec.Decode(&spec); err != nil {
 		return fmt.Errorf("read work: %w", err)
 	}
-	w, err := newWork(spec)
-	if err != nil {
-		return err
+	run := measure
+	if spec.Kind == KindCommand {
+		run = runCommand
 	}
-	wait, err := launch(w.threads, w.part)
-	if err != nil {
-		return err
-	}
-	if err := enc.Encode(Ready{Loops: w.plan.loops}); err != nil {
-		return fmt.Errorf("say ready: %w", err)
-	}
-	var start Go
-	if err := dec.Decode(&start); err != nil {
-		return fmt.Errorf("read beginning: %w", err)
-	}
-	w.schedule(start.Begin)
-	if err := w.plan.open(len(w.threads)); err != nil {
-		return err
-	}
-	if err := await(ctx, start.Begin+spec.Warmup+spec.Window+spec.Tail, wait); err != nil {
-		return err
-	}
-	result, err := w.collect()
+	result, err := run(ctx, spec, conversation{dec, enc})
 	if err != nil {
 		return err
 	}
@@ -138,6 +123,60 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil
+}
+
+// conversation is with the node that started this program.
+type conversation struct {
+	in  *json.Decoder
+	out *json.Encoder
+}
+
+// beginning says ready and returns when to begin.
+func (c conversation) beginning(ready Ready) (time.Duration, error) {
+	if err := c.out.Encode(ready); err != nil {
+		return 0, fmt.Errorf("say ready: %w", err)
+	}
+	var start Go
+	if err := c.in.Decode(&start); err != nil {
+		return 0, fmt.Errorf("read beginning: %w", err)
+	}
+	return start.Begin, nil
+}
+
+func runCommand(ctx context.Context, spec Spec, node conversation) (bench.Result, error) {
+	if err := spec.validateCommand(); err != nil {
+		return bench.Result{}, err
+	}
+	begin, err := node.beginning(Ready{})
+	if err != nil {
+		return bench.Result{}, err
+	}
+	return command(ctx, spec, begin)
+}
+
+// measure runs the kinds that are threads of this program.
+func measure(ctx context.Context, spec Spec, node conversation) (bench.Result, error) {
+	var none bench.Result
+	w, err := newWork(spec)
+	if err != nil {
+		return none, err
+	}
+	wait, err := launch(w.threads, w.part)
+	if err != nil {
+		return none, err
+	}
+	begin, err := node.beginning(Ready{Loops: w.plan.loops})
+	if err != nil {
+		return none, err
+	}
+	w.schedule(begin)
+	if err := w.plan.open(len(w.threads)); err != nil {
+		return none, err
+	}
+	if err := await(ctx, begin+spec.Warmup+spec.Window+spec.Tail, wait); err != nil {
+		return none, err
+	}
+	return w.collect()
 }
 
 // await sleeps in one system call until the end and only then lets the runtime

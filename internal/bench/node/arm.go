@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/internal/tier"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// planFile is where the plan lies; attachBound is how long putting it in force
+// may take.
+const (
+	planFile    = "/tmp/plan.yaml"
+	attachBound = time.Minute
+)
+
+// startScheduler starts the arm's, if it has one.
+func (n *node) startScheduler(ctx context.Context) error {
+	if err := os.WriteFile(planFile, []byte(n.plan()), 0o644); err != nil {
+		return fmt.Errorf("write plan: %w", err)
+	}
+	switch {
+	case n.spec.Arm.Exec != nil:
+		return n.startExec(ctx)
+	case n.spec.Arm.Ops == sched.Name:
+		return n.startTemper(ctx)
+	}
+	return nil
+}
+
+// startTemper runs the command line as a user would and waits until it says
+// that the plan is in force. The probe is this program's, as in every arm.
+func (n *node) startTemper(ctx context.Context) error {
+	args := []string{"run", "-f", planFile, "--measure=false"}
+	if n.spec.Arm.NoPreempt {
+		args = append(args, "--ablate", "no-preempt")
+	}
+	cmd := exec.CommandContext(ctx, n.spec.Temper, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("run temper: %w", err)
+	}
+	if err := n.tree.start(cmd, agent); err != nil {
+		return err
+	}
+	n.started = append(n.started, cmd)
+	bound, cancel := context.WithTimeout(ctx, attachBound)
+	defer cancel()
+	defer context.AfterFunc(bound, func() { _ = cmd.Process.Kill() })()
+	said := bufio.NewScanner(out)
+	for said.Scan() {
+		if strings.HasPrefix(said.Text(), "temper: attached") {
+			go io.Copy(io.Discard, out) //nolint:errcheck // ends with the process
+			return nil
+		}
+	}
+	return fmt.Errorf("run temper: it ended or took %v without attaching: %w", attachBound, errors.Join(said.Err(), cmd.Wait()))
+}
+
+// configWord stands for the configuration's path in an exec arm's arguments.
+const configWord = "{config}"
+
+// startExec starts the scheduler that the user brings, where a node's agents
+// live, and waits until the kernel says that it schedules.
+func (n *node) startExec(ctx context.Context) error {
+	args := append(slices.Clone(n.spec.ExecLoader), n.spec.Exec)
+	for _, arg := range n.spec.Arm.Exec.Args {
+		args = append(args, strings.ReplaceAll(arg, configWord, n.spec.ExecConfig))
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = io.Discard, &said
+	if err := n.tree.start(cmd, agent); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	// Not in n.started, whose processes nobody else waits for.
+	n.atEnd = append(n.atEnd, func() { _ = cmd.Process.Kill(); <-ended })
+	bound := time.After(attachBound)
+	for {
+		s := sampleSched(0)
+		if s.State == "enabled" && s.Ops != "" {
+			return n.tell(Event{Progress: fmt.Sprintf("%s attached as %s", n.spec.Arm.Exec.Program, s.Ops)})
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			return fmt.Errorf("run %s: it ended without attaching: %w; it said: %s", n.spec.Arm.Exec.Program, err, strings.TrimSpace(said.String()))
+		case <-bound:
+			return fmt.Errorf("run %s: not attached after %v", n.spec.Arm.Exec.Program, attachBound)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// plan gives the critical pod as many CPUs as it requests for a fence. The
+// client is no pod: it is system, as everything outside of pods.
+func (n *node) plan() string {
+	var b strings.Builder
+	if lend := n.spec.Arm.Lend; lend != "" {
+		fmt.Fprintf(&b, "lend: %s\n", lend)
+	}
+	b.WriteString("groups:\n")
+	group := func(path string, t tier.Tier, fence []int) {
+		fmt.Fprintf(&b, "  - cgroup: %s\n    tier: %s\n", path, t)
+		if len(fence) > 0 {
+			fmt.Fprintf(&b, "    fence: %q\n", topology.FormatList(fence))
+		}
+	}
+	group(critical, tier.Critical, n.layout.fence)
+	group(kubepods, tier.Standard, nil)
+	group(bench.BestEffort+"/*", tier.Background, nil)
+	for _, p := range n.listed() {
+		if p.Tier == tier.Standard.String() {
+			// A group of its own: its weight counts against the others'.
+			group(p.path, tier.Standard, nil)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// pod is one whose CPU time a window names.
+type pod struct {
+	bench.Pod
+	path string
+	spec bench.PodSpec // of one that the scenario lists
+}
+
+// listed returns the pods that the scenario lists besides the critical one.
+func (n *node) listed() []pod {
+	var out []pod
+	for i, spec := range n.spec.Scenario.Primary.Pods {
+		parent := kubepods
+		if spec.Tier == tier.Background.String() {
+			parent = bench.BestEffort
+		}
+		out = append(out, pod{
+			Pod:  bench.Pod{Name: spec.Name, Tier: spec.Tier, Weight: spec.Weight, Threads: spec.Threads},
+			path: fmt.Sprintf("%s/pod7e3c0000-0000-4000-a000-%012d", parent, i+1), spec: spec,
+		})
+	}
+	return out
+}
+
+// hasStandard tells whether a pod of the standard tier is among them.
+func (n *node) hasStandard() bool {
+	return slices.ContainsFunc(n.listed(), func(p pod) bool { return p.Tier == tier.Standard.String() })
+}
+
+// at returns the pods that are there at a step: the critical one first.
+func (n *node) at(step bench.Step) []pod {
+	out := []pod{{Pod: bench.Pod{
+		Name: "critical", Tier: tier.Critical.String(), Weight: n.tree.weights[critical], Threads: n.spec.Scenario.Primary.Threads,
+	}, path: critical}}
+	for _, p := range n.listed() {
+		if p.spec.Point == "" || p.spec.Point == step.Point {
+			out = append(out, p)
+		}
+	}
+	for i := range step.Density {
+		path := spinnerPod(i + 1)
+		out = append(out, pod{Pod: bench.Pod{
+			Name: fmt.Sprintf("spinner-%d", i+1), Tier: tier.Background.String(), Weight: n.tree.weights[path], Threads: 1,
+		}, path: path})
+	}
+	return out
+}
+
+// makePods creates the listed pods: a plan can name only what is there.
+func (n *node) makePods() error {
+	for _, p := range n.listed() {
+		if err := n.tree.pod(p.path, p.Weight); err != nil {
+			return err
+		}
+		if n.spec.Arm.Static && p.Tier == tier.Standard.String() {
+			if err := n.tree.bind(p.path, n.tree.cpusets[bench.BestEffort]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setSpinners brings the number of background pods that work to density, one
+// spinner in each. A pod whose spinner ended stays, empty.
+func (n *node) setSpinners(ctx context.Context, density int) error {
+	for len(n.spinners) > density {
+		last := len(n.spinners) - 1
+		end(n.spinners[last])
+		n.spinners = n.spinners[:last]
+	}
+	for len(n.spinners) < density {
+		path := spinnerPod(len(n.spinners) + 1)
+		if err := n.tree.pod(path, bench.KubeletWeight(0)); err != nil {
+			return err
+		}
+		cmd, err := n.spin(ctx, path)
+		if err != nil {
+			return err
+		}
+		n.spinners = append(n.spinners, cmd)
+	}
+	return nil
+}
+
+// spin starts a spinner in a pod.
+func (n *node) spin(ctx context.Context, pod string) (*exec.Cmd, error) {
+	cmd := exec.CommandContext(ctx, n.spinner)
+	return cmd, n.tree.start(cmd, pod+ctr)
+}
+
+// end kills what was started and waits until it is gone.
+func end(cmd *exec.Cmd) {
+	_ = cmd.Cancel()
+	_ = cmd.Wait() // ended by the signal
+}
+
+// shares is what each pod used between two readings.
+func shares(pods []pod, before, after []time.Duration) []bench.Pod {
+	out := make([]bench.Pod, len(pods))
+	for i, p := range pods {
+		out[i] = p.Pod
+		out[i].CPUTime = after[i] - before[i]
+	}
+	return out
+}
