@@ -114,10 +114,8 @@ func (r *readings) Read() (Stats, error) {
 		return Stats{}, err
 	}
 	s := Stats{At: at}
-	for t := range s.Tiers {
-		if s.Tiers[t], err = r.readTier(tier.Tier(t)); err != nil {
-			return Stats{}, err
-		}
+	if s.Tiers, err = r.Delays(); err != nil {
+		return Stats{}, err
 	}
 	running := make(map[uint32]time.Duration)
 	for _, l := range ledgers {
@@ -137,6 +135,17 @@ func (r *readings) Read() (Stats, error) {
 	slices.SortFunc(s.Groups, func(a, b GroupStats) int { return cmp.Compare(a.ID, b.ID) })
 	s.Events, err = r.readMisses()
 	return s, err
+}
+
+// Delays returns, of Read's, only how long the tiers' tasks waited: a short
+// reading, for who must not keep a CPU for long.
+func (r *readings) Delays() (out [tier.Count]TierStats, err error) {
+	for t := range out {
+		if out[t], err = r.readTier(tier.Tier(t)); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
 // readAgreeing reads the groups between two readings of the ledgers, until no
