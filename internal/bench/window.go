@@ -80,8 +80,8 @@ type Probe struct {
 type TierProbe struct {
 	Delay     *Hist         `json:"delay"` // woken until it runs
 	Inversion time.Duration `json:"inversion_ns"`
-	// InversionMax and WorstWait are maxima since boot: a window that moved
-	// one has its worst.
+	// InversionMax and WorstWait are the longest of the window and the end of
+	// the pad before it.
 	InversionMax time.Duration `json:"inversion_max_ns"`
 	WorstWait    time.Duration `json:"worst_wait_ns"`
 	CPUTime      time.Duration `json:"cpu_time_ns"`

@@ -34,7 +34,7 @@ type reading struct {
 // counters reads the node's CPU time, by who used it.
 type counters struct {
 	tree   *tree
-	kernel []string // schedstat files of the root cgroup's processes
+	kernel []int // open schedstat files of the root cgroup's processes
 	layout layout
 	pods   []pod // whose time is read as well
 	others bool  // there are pods of the standard tier
@@ -75,12 +75,7 @@ func (c *counters) read() (reading, error) {
 	if r.busy, err = parseBusy(string(text)); err != nil {
 		return r, err
 	}
-	for _, path := range c.kernel {
-		// A kernel thread that has ended takes its last time with it.
-		if text, err := os.ReadFile(path); err == nil {
-			r.kernel += parseRunTime(string(text))
-		}
-	}
+	r.kernel = c.kernelTime()
 	return r, nil
 }
 
@@ -219,18 +214,38 @@ func parseBusy(text string) (busy time.Duration, err error) {
 	return busy, nil
 }
 
-// findKernelThreads lists the schedstat files of every process in the root
-// cgroup. Its members are kernel threads and the guest's init.
+// findKernelThreads opens the schedstat files of every process in the root
+// cgroup. Its members are kernel threads and the guest's init. Opening them for
+// each reading would cost ten times as much as reading them.
 func (c *counters) findKernelThreads() error {
 	text, err := os.ReadFile(c.tree.root + "/cgroup.procs")
 	if err != nil {
 		return fmt.Errorf("list kernel threads: %w", err)
 	}
-	c.kernel = nil
+	for _, fd := range c.kernel {
+		_ = unix.Close(fd)
+	}
+	c.kernel = c.kernel[:0]
 	for pid := range strings.FieldsSeq(string(text)) {
-		c.kernel = append(c.kernel, "/proc/"+pid+"/schedstat")
+		fd, err := unix.Open("/proc/"+pid+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // it has just ended
+		}
+		c.kernel = append(c.kernel, fd)
 	}
 	return nil
+}
+
+// kernelTime is what the kernel threads have run. One that has ended takes its
+// last time with it.
+func (c *counters) kernelTime() (total time.Duration) {
+	var buf [64]byte
+	for _, fd := range c.kernel {
+		if n, err := unix.Pread(fd, buf[:], 0); err == nil {
+			total += parseRunTime(string(buf[:n]))
+		}
+	}
+	return total
 }
 
 // parseRunTime returns the time on CPU, the first field of a schedstat file.

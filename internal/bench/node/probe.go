@@ -72,57 +72,82 @@ func (p *prober) close() {
 
 // probeReading is what the probe and the engine have counted.
 type probeReading struct {
-	stats    sched.Stats
+	cpu      [tier.Count]time.Duration
 	counters map[string]int64
 }
 
-// read returns the totals. If mark is set the maxima begin anew after it.
-func (p *prober) read(mark bool) (r probeReading, err error) {
+// delays are the tiers' waits and inversions so far.
+type delays [tier.Count]sched.TierStats
+
+// read returns the totals.
+func (p *prober) read() (r probeReading, err error) {
 	if p == nil {
 		return r, nil
 	}
-	if r.stats, err = p.probe.Read(); err != nil {
+	var stats sched.Stats
+	if p.engine == nil {
+		stats, err = p.probe.Read()
+	} else {
+		stats, err = p.engine.Stats()
+	}
+	if err != nil {
 		return r, fmt.Errorf("read probe: %w", err)
 	}
-	if mark {
-		if err := p.probe.Mark(); err != nil {
-			return r, fmt.Errorf("mark probe: %w", err)
+	r.counters = stats.Events
+	for i, t := range stats.Tiers {
+		r.cpu[i] = t.CPU
+		if p.engine != nil {
+			r.counters["preemptions_"+t.Tier.String()] = int64(t.Preemptions)
+			r.counters["preempted_"+t.Tier.String()] = int64(t.Preempted)
+			r.counters["rescued_"+t.Tier.String()] = int64(t.Rescued)
 		}
-	}
-	r.counters = r.stats.Events
-	if p.engine == nil {
-		return r, nil
-	}
-	of, err := p.engine.Stats()
-	if err != nil {
-		return r, fmt.Errorf("read engine's counters: %w", err)
-	}
-	r.counters = of.Events
-	for _, t := range of.Tiers {
-		r.counters["preemptions_"+t.Tier.String()] = int64(t.Preemptions)
-		r.counters["preempted_"+t.Tier.String()] = int64(t.Preempted)
-		r.counters["rescued_"+t.Tier.String()] = int64(t.Rescued)
 	}
 	return r, nil
 }
 
-// between is what the probe counted from one reading to the next, which must
-// have been marked.
-func (p *prober) between(a, b probeReading) *bench.Probe {
+// mark lets the maxima begin anew and returns the delays so far.
+func (p *prober) mark() (d delays, err error) {
+	if p == nil {
+		return d, nil
+	}
+	if err := p.probe.Mark(); err != nil {
+		return d, fmt.Errorf("mark probe: %w", err)
+	}
+	return p.delays()
+}
+
+func (p *prober) delays() (d delays, err error) {
+	if p == nil {
+		return d, nil
+	}
+	if d, err = p.probe.Delays(); err != nil {
+		return d, fmt.Errorf("read delays: %w", err)
+	}
+	return d, nil
+}
+
+// probed is one window's readings of the probe.
+type probed struct {
+	before, after probeReading
+	marked, ended delays
+}
+
+// between is what the probe counted in a window.
+func (p *prober) between(r probed) *bench.Probe {
 	if p == nil {
 		return nil
 	}
 	out := &bench.Probe{Tiers: map[string]bench.TierProbe{}, Counters: map[string]bench.Count{}}
-	for i, now := range b.stats.Tiers {
-		then := a.stats.Tiers[i]
+	for i, now := range r.ended {
+		then := r.marked[i]
 		out.Tiers[tier.Tier(i).String()] = bench.TierProbe{
 			Delay:     delayHist(now.WakeupDelay.Sub(then.WakeupDelay)),
 			Inversion: now.Inversion - then.Inversion, InversionMax: now.InversionMax,
-			WorstWait: now.WorstWait, CPUTime: now.CPU - then.CPU,
+			WorstWait: now.WorstWait, CPUTime: r.after.cpu[i] - r.before.cpu[i],
 		}
 	}
-	for name, value := range b.counters {
-		out.Counters[name] = bench.Count{Before: a.counters[name], After: value}
+	for name, value := range r.after.counters {
+		out.Counters[name] = bench.Count{Before: r.before.counters[name], After: value}
 	}
 	return out
 }

@@ -65,50 +65,64 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 	return w, nil
 }
 
-// glances is how often the scheduler's identity is read within a window where
-// no client does so.
-const glances = 3
-
 // watch reads counters and the scheduler's identity around the window. Reading
 // takes a CPU from somebody and is done in the pads, outside of what is
 // measured; within the window the client looks at the identity itself.
+//
+// Waits and maxima are counted from a quarter of the pad before the window:
+// nobody waits any more then for the long reading at the pad's beginning.
 func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
 	pad := n.spec.Scenario.Load.Pad
 	if err := sleepUntil(ctx, from-pad); err != nil {
 		return err
 	}
 	w.Sched = append(w.Sched, sampleSched(from))
-	before, counted, err := n.read(true)
+	before, err := n.counters.read()
 	if err != nil {
 		return err
 	}
-	for i := 1; i <= glances && n.glance != nil; i++ {
-		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i)/(glances+1)); err != nil {
-			return err
-		}
-		w.Sched = append(w.Sched, n.glance.sample(from))
+	var p probed
+	if p.before, err = n.prober.read(); err != nil {
+		return err
+	}
+	if err := sleepUntil(ctx, from-pad/4); err != nil {
+		return err
+	}
+	if p.marked, err = n.prober.mark(); err != nil {
+		return err
+	}
+	if err := n.glances(ctx, w, from, to); err != nil {
+		return err
 	}
 	if err := sleepUntil(ctx, to+pad); err != nil {
 		return err
 	}
-	after, countedAfter, err := n.read(false)
+	if p.ended, err = n.prober.delays(); err != nil {
+		return err
+	}
+	after, err := n.counters.read()
 	if err != nil {
+		return err
+	}
+	if p.after, err = n.prober.read(); err != nil {
 		return err
 	}
 	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
 	w.Pods = shares(n.counters.pods, before.pods, after.pods)
-	w.Probe = n.prober.between(counted, countedAfter)
+	w.Probe = n.prober.between(p)
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
 }
 
-// read takes both books: the ledger's first, whose length is compared with
-// what was asked for.
-func (n *node) read(first bool) (reading, probeReading, error) {
-	r, err := n.counters.read()
-	if err != nil {
-		return r, probeReading{}, err
+// glances looks at the scheduler's identity within the window, where no client
+// does so.
+func (n *node) glances(ctx context.Context, w *bench.Window, from, to time.Duration) error {
+	const looks = 3
+	for i := 1; i <= looks && n.glance != nil; i++ {
+		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i)/(looks+1)); err != nil {
+			return err
+		}
+		w.Sched = append(w.Sched, n.glance.sample(from))
 	}
-	counted, err := n.prober.read(first)
-	return r, counted, err
+	return nil
 }
