@@ -3,14 +3,9 @@
 package main
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,20 +13,20 @@ import (
 	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/run"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
 // demo is the demo command's flags.
 type demo struct {
-	out, temper, topology, kernel, commit string
-	arms                                  []string
-	densities                             []int
-	window                                time.Duration
-	rate                                  float64
-	seed                                  uint64
-	jobs                                  int
+	programs              programs
+	out, topology, kernel string
+	arms                  []string
+	densities             []int
+	window                time.Duration
+	rate                  float64
+	seed                  uint64
+	jobs                  int
 }
 
 func newDemo() *cobra.Command {
@@ -66,17 +61,8 @@ and kept below the user's cache directory.
 	f.IntVar(&d.jobs, "jobs", 2, "guests at once; changes no figure, time is virtual")
 	f.StringVar(&d.topology, "topology", guest.DefaultTopology, "sockets, cores and threads of the guests; the last CPU is the client's")
 	f.StringVar(&d.kernel, "kernel", guest.DefaultKernel, "kernel of the guests")
-	f.StringVar(&d.temper, "temper", "", "static temper `binary` for the temper arm (default: beside this program)")
-	f.StringVar(&d.commit, "commit", "", "commit to name in the records (default: asks git)")
+	d.programs.flags(f)
 	return cmd
-}
-
-func armsHelp() string {
-	var b strings.Builder
-	for _, a := range bench.Arms() {
-		fmt.Fprintf(&b, "  %-12s %s\n", a.Name, a.Title)
-	}
-	return b.String()
 }
 
 func (d *demo) run(cmd *cobra.Command) error {
@@ -85,10 +71,10 @@ func (d *demo) run(cmd *cobra.Command) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	p := &printer{out: out, err: cmd.ErrOrStderr(), begin: time.Now()}
+	p := &demoProgress{out: out, err: cmd.ErrOrStderr(), begin: time.Now()}
 	campaign.Progress = p.update
 	campaign.Log = guest.ProgressLog(cmd.ErrOrStderr())
-	_, runErr := campaign.Run(cmd.Context())
+	runErr := campaign.Run(cmd.Context())
 	fmt.Fprintf(out, "\n%d windows in %v of real time\n\n", p.lines, time.Since(p.begin).Round(time.Second))
 	if p.lines == 0 {
 		return runErr
@@ -106,6 +92,7 @@ func (d *demo) campaign() (*run.Campaign, error) {
 	if err != nil {
 		return nil, err
 	}
+	scenario.Topology = d.topology
 	scenario.Densities, scenario.Load.Window, scenario.Points = d.densities, d.window, []bench.Point{{Name: "demo", Rate: d.rate}}
 	if err := scenario.Validate(); err != nil {
 		return nil, usageError{err}
@@ -113,81 +100,14 @@ func (d *demo) campaign() (*run.Campaign, error) {
 	if _, err := guest.ParseTopology(d.topology); err != nil {
 		return nil, usageError{err}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	if d.temper == "" {
-		d.temper = filepath.Join(filepath.Dir(self), "temper")
-	}
-	for _, a := range arms {
-		if a.Ops == "" {
-			continue
-		}
-		if err := static(d.temper); err != nil {
-			return nil, err
-		}
-	}
-	nodeHalf := filepath.Join(filepath.Dir(self), "temper-lab-node")
-	if err := static(nodeHalf); err != nil {
+	if err := d.programs.find(arms); err != nil {
 		return nil, err
 	}
 	if d.out == "" {
 		d.out = filepath.Join("out", "demo-"+time.Now().Format("20060102-150405"))
 	}
-	if d.commit == "" {
-		d.commit = gitCommit()
-	}
 	return &run.Campaign{
-		Scenario: scenario, Arms: arms, Seed: d.seed, Kernel: d.kernel, Topology: d.topology, Clock: clock.Plugin,
-		Node: nodeHalf, Temper: d.temper, Dir: d.out, Jobs: d.jobs, Commit: d.commit,
+		Scenario: scenario, Arms: arms, SeedFirst: d.seed, Seeds: 1, Place: run.OnGuest, Kernel: d.kernel, Topology: d.topology,
+		Clock: clock.Plugin, Node: d.programs.node, Temper: d.programs.temper, Dir: d.out, Jobs: d.jobs, Commit: d.programs.commit,
 	}, nil
-}
-
-// static refuses a program that needs shared libraries: the guest has none of
-// this host's.
-func static(path string) error {
-	f, err := elf.Open(path)
-	if err != nil {
-		return fmt.Errorf("open program for the guest: %w; build it with make build", err)
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("%s needs shared libraries and cannot run in a guest: build it with CGO_ENABLED=0", path)
-		}
-	}
-	return nil
-}
-
-// gitCommit is the checkout's commit, with a + when files were changed.
-func gitCommit() string {
-	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
-	if err != nil {
-		return "unknown"
-	}
-	commit := strings.TrimSpace(string(head))
-	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
-		commit += "+"
-	}
-	return commit
-}
-
-// printer shows a campaign as it goes: lines of figures on out, all else on err.
-type printer struct {
-	out, err io.Writer
-	begin    time.Time
-	lines    int
-}
-
-func (p *printer) update(u run.Update) {
-	if u.Record == nil {
-		fmt.Fprintf(p.err, "%5.0fs  %s: %s\n", time.Since(p.begin).Seconds(), u.Arm, u.Text)
-		return
-	}
-	if p.lines == 0 {
-		fmt.Fprintln(p.out, report.Columns)
-	}
-	p.lines++
-	fmt.Fprintln(p.out, report.Line(u.Record))
 }

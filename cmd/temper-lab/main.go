@@ -84,7 +84,7 @@ report from the records.
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newReport())
+	root.AddCommand(newDemo(), newRun(), newReport())
 	return root
 }
 

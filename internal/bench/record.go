@@ -59,9 +59,10 @@ type Build struct {
 
 // Machine is the node that ran the window.
 type Machine struct {
-	Kernel        string   `json:"kernel"`         // uname -r
-	KernelPackage string   `json:"kernel_package"` // Debian package and version
-	Cmdline       string   `json:"cmdline"`        // /proc/cmdline
+	Kernel        string   `json:"kernel"`                // uname -r
+	KernelName    string   `json:"kernel_name,omitempty"` // as package guest calls it
+	KernelPackage string   `json:"kernel_package"`        // Debian package and version
+	Cmdline       string   `json:"cmdline"`               // /proc/cmdline
 	Topology      string   `json:"topology"`
 	Emulator      string   `json:"emulator,omitempty"`      // name and version
 	EmulatorArgs  []string `json:"emulator_args,omitempty"` // as started, paths shortened to their base

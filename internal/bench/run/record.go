@@ -3,6 +3,10 @@
 package run
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,60 +16,86 @@ import (
 
 	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/node"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
-// hear takes one event.
-func (r *armRun) hear(e node.Event) error {
-	switch {
-	case e.Hello != nil:
-		r.hello = *e.Hello
-		r.sink.tell(Update{Arm: r.arm.Name, Text: "kernel " + e.Hello.Kernel + " is up"})
-	case e.Progress != "":
-		r.sink.tell(Update{Arm: r.arm.Name, Text: e.Progress})
-	case e.Window != nil:
-		rec := r.record(e.Window)
-		r.held = append(r.held, rec)
-		r.sink.tell(Update{Arm: r.arm.Name, Record: &rec})
-	}
-	return nil
-}
-
 // record puts a window together with where it came from, as far as that is
-// known while the guest runs.
-func (r *armRun) record(w *bench.Window) bench.Record {
-	c := r.campaign
+// known while the run goes on.
+func (a *attempt) record(w *bench.Window) bench.Record {
 	rec := bench.Record{
-		Schema: bench.Schema, Scenario: c.Scenario, Arm: r.arm, Seed: c.Seed, Order: r.order, Commit: c.Commit,
-		Started: r.started.UTC(), Window: *w,
-		Machine: bench.Machine{Kernel: r.hello.Kernel, Cmdline: r.hello.Cmdline, Topology: c.Topology},
-		Host:    host(r.started),
+		Schema: bench.Schema, Campaign: a.name(), Scenario: a.Scenario, Arm: a.arm, Seed: a.seed, Order: a.order,
+		Plan: a.plan(), Commit: a.Commit, Started: a.started.UTC(), Build: a.build, Window: *w,
+		Machine: bench.Machine{Kernel: a.hello.Kernel, KernelName: a.Kernel, Cmdline: a.hello.Cmdline, Topology: a.Topology},
+		Host:    host(a.started),
 	}
 	rec.Verdict = bench.Judge(&rec)
 	return rec
 }
 
-// flush writes the held records with the guest's provenance.
-func (r *armRun) flush() error {
-	p := r.cmd.Provenance()
-	for i := range r.held {
-		rec := &r.held[i]
-		m := &rec.Machine
-		m.KernelPackage = p.KernelPackage + " " + p.KernelVersion
-		m.Emulator, m.EmulatorArgs, m.Accel = "QEMU "+p.QEMUVersion, shorten(p.QEMUArgs), p.Accel
-		m.Clock, m.ClockNote, m.Packages = clockName(p.Clock), p.ClockNote, p.Packages
-		if m.Clock == bench.ClockPerVCPU {
-			m.ClockQuantum = clock.Quantum
-		}
-		if err := rec.Seal(); err != nil {
-			return err
-		}
-		if err := r.sink.keep(rec); err != nil {
-			return err
-		}
+// describe adds to m what is known of the machine once it has ended.
+func describe(m *bench.Machine, of bench.Machine) {
+	kernel, name, cmdline, topology := m.Kernel, m.KernelName, m.Cmdline, m.Topology
+	*m = of
+	m.Kernel, m.KernelName, m.Cmdline, m.Topology = kernel, name, cmdline, topology
+}
+
+// machineOf describes a guest.
+func machineOf(p guest.Provenance) bench.Machine {
+	m := bench.Machine{
+		KernelPackage: p.KernelPackage + " " + p.KernelVersion,
+		Emulator:      "QEMU " + p.QEMUVersion, EmulatorArgs: shorten(p.QEMUArgs), Accel: p.Accel,
+		Clock: clockName(p.Clock), ClockNote: p.ClockNote, Packages: p.Packages,
+		InitrdSHA256: p.InitrdSHA256, PluginSHA256: p.PluginSHA256,
 	}
-	return nil
+	if m.Clock == bench.ClockPerVCPU {
+		m.ClockQuantum = clock.Quantum
+	}
+	return m
+}
+
+// builds describes the programs that each arm runs, by arm name.
+func (c *Campaign) builds() (map[string]bench.Build, error) {
+	nodeSum, err := hash(c.Node)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bench.Build{}
+	for _, arm := range c.Arms {
+		b := bench.Build{Go: runtime.Version(), NodeSHA256: nodeSum}
+		if arm.Ops == "temper" {
+			if b.TemperSHA256, err = hash(c.Temper); err != nil {
+				return nil, err
+			}
+		}
+		out[arm.Name] = b
+	}
+	return out, nil
+}
+
+// hash is the SHA-256 of a file.
+func hash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("hash program: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("hash program: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// Describe completes an exec arm with what identifies its program: the file at
+// e.Path, its arguments, and the configuration in e.Config if there is one.
+func Describe(e *bench.Exec) (err error) {
+	if e.SHA256, err = hash(e.Path); err != nil {
+		return err
+	}
+	if e.Config != "" {
+		e.ConfigSHA256, err = hash(e.Config)
+	}
+	return err
 }
 
 func clockName(guestClock string) string {

@@ -1,41 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run carries out a scenario under several arms, each on a guest of
-// its own booted from the same kernel, and writes a record per window.
+// Package run carries out a scenario under several arms and seeds, each run on
+// a guest of its own booted from the same kernel, and keeps a record of every
+// window. A campaign that was interrupted goes on where it ended.
 package run
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/node"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
 // Campaign is what to run and where its records go.
 type Campaign struct {
-	Scenario bench.Scenario
-	Arms     []bench.Arm
-	Seed     uint64
-	Kernel   string // a name of package guest
-	Topology string
-	Clock    guest.ClockFunc
+	Scenario  bench.Scenario
+	Arms      []bench.Arm
+	SeedFirst uint64
+	Seeds     int
+	Place     Place
+	Kernel    string // a name of package guest
+	Topology  string
+	Clock     guest.ClockFunc
 	// Node is the static binary that drives the node from inside; Temper that
 	// of the command line, for the arms that need it.
 	Node, Temper string
-	// Dir receives the record file.
+	// Dir receives the record file. Its name is the campaign's.
 	Dir string
 	// Jobs is how many guests run at once. It changes no figure: time in the
 	// guests is virtual.
@@ -46,182 +42,180 @@ type Campaign struct {
 	Progress func(Update)
 }
 
-// Update is one thing that happened. Record is nil for mere progress.
+// Place is where the node is.
+type Place string
+
+// The places.
+const (
+	OnGuest Place = "guest" // emulated, in virtual time
+	OnKVM   Place = "kvm"   // a guest in real time
+	OnHost  Place = "host"  // this machine itself
+)
+
+// Update is one thing that happened: progress of a run, one of its windows, or
+// its end.
 type Update struct {
 	Arm    string
+	Seed   uint64
 	Text   string
 	Record *bench.Record
+	Ended  *Ended
 }
 
-// Run carries the campaign out and returns its records, by arm and density.
-// An arm that fails does not stop the others: their records are kept, and the
-// errors are returned beside them.
-func (c *Campaign) Run(ctx context.Context) ([]bench.Record, error) {
-	if err := c.Scenario.Validate(); err != nil {
-		return nil, err
+// Ended is how a run ended.
+type Ended struct {
+	Windows int // measured, those of an earlier attempt not counted
+	Void    int
+	Took    time.Duration
+	Err     error
+}
+
+// job is one run to be: a guest's.
+type job struct {
+	arm   bench.Arm
+	seed  uint64
+	order int
+}
+
+// jobs lists the campaign's runs in order. The arms' order changes with the
+// seed, so that none is always first.
+func (c *Campaign) jobs() []job {
+	var out []job
+	for i := range c.Seeds {
+		for _, arm := range bench.Rotate(c.Arms, i) {
+			out = append(out, job{arm: arm, seed: c.SeedFirst + uint64(i), order: len(out)})
+		}
 	}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create record directory: %w", err)
-	}
-	file, err := os.OpenFile(filepath.Join(c.Dir, bench.RecordFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	return out
+}
+
+// Todo is what is left of a campaign.
+type Todo struct {
+	Runs, Windows     int
+	HaveRuns, HaveWin int // that were there already
+}
+
+// Todo looks into the campaign's directory.
+func (c *Campaign) Todo() (Todo, error) {
+	held, err := readStore(c.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("open record file: %w", err)
+		return Todo{}, err
 	}
-	sink := &sink{file: file, progress: c.Progress}
-	errs := make([]error, len(c.Arms))
-	slots := make(chan struct{}, max(c.Jobs, 1))
+	builds, err := c.builds()
+	if err != nil {
+		return Todo{}, err
+	}
+	var t Todo
+	steps := len(c.Scenario.Steps())
+	for _, j := range c.jobs() {
+		have, err := held.windows(c, j, builds[j.arm.Name])
+		if err != nil {
+			return Todo{}, err
+		}
+		t.HaveWin += len(have)
+		if left := steps - len(have); left > 0 {
+			t.Runs, t.Windows = t.Runs+1, t.Windows+left
+		} else {
+			t.HaveRuns++
+		}
+	}
+	return t, nil
+}
+
+// Run carries out what is left of the campaign. A run that fails does not stop
+// the others: what it measured is kept, and the errors are returned together.
+// Running the campaign again tries the failed ones again.
+func (c *Campaign) Run(ctx context.Context) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	builds, err := c.builds()
+	if err != nil {
+		return err
+	}
+	store, err := openStore(c.Dir)
+	if err != nil {
+		return err
+	}
+	if store.torn != "" {
+		c.tell(Update{Text: "the last line was cut off by an interruption; moved to " + store.torn})
+	}
+	jobs := c.jobs()
+	var todo []*attempt
+	for _, j := range jobs {
+		have, err := store.windows(c, j, builds[j.arm.Name])
+		if err != nil {
+			return errors.Join(err, store.close())
+		}
+		if len(have) < len(c.Scenario.Steps()) {
+			todo = append(todo, &attempt{Campaign: c, job: j, build: builds[j.arm.Name], have: have, keep: store.add})
+		}
+	}
+	return errors.Join(c.all(ctx, todo), store.close())
+}
+
+// all runs the attempts, Jobs at once, in order.
+func (c *Campaign) all(ctx context.Context, todo []*attempt) error {
+	errs := make([]error, len(todo))
+	slots := make(chan struct{}, c.slots())
 	var group sync.WaitGroup
-	for order, arm := range c.Arms {
+	for i, a := range todo {
 		slots <- struct{}{}
+		if ctx.Err() != nil {
+			<-slots
+			break
+		}
 		group.Go(func() {
-			if err := c.runArm(ctx, arm, order, sink); err != nil {
-				errs[order] = fmt.Errorf("run arm %s: %w", arm.Name, err)
+			if err := a.run(ctx); err != nil {
+				errs[i] = fmt.Errorf("run arm %s with seed %d: %w", a.arm.Name, a.seed, err)
 			}
 			<-slots
 		})
 	}
 	group.Wait()
-	return sink.sorted(), errors.Join(append(errs, file.Close())...)
-}
-
-// sink receives the records and the news of all arms.
-type sink struct {
-	mu       sync.Mutex
-	file     io.Writer
-	records  []bench.Record
-	progress func(Update)
-}
-
-func (s *sink) tell(u Update) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.progress != nil {
-		s.progress(u)
+	if ctx.Err() != nil {
+		errs = append(errs, fmt.Errorf("run campaign: %w; the same command goes on from here", context.Cause(ctx)))
 	}
+	return errors.Join(errs...)
 }
 
-func (s *sink) keep(r *bench.Record) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.records = append(s.records, *r)
-	return bench.WriteRecord(s.file, r)
+// slots is how many runs go on at once. In real time they would disturb each
+// other.
+func (c *Campaign) slots() int {
+	if c.Place != OnGuest {
+		return 1
+	}
+	return max(c.Jobs, 1)
 }
 
-func (s *sink) sorted() []bench.Record {
-	slices.SortStableFunc(s.records, func(a, b bench.Record) int {
-		if a.Order != b.Order {
-			return a.Order - b.Order
-		}
-		return a.Window.Step.Index - b.Window.Step.Index
-	})
-	return s.records
+func (c *Campaign) validate() error {
+	if err := c.Scenario.Validate(); err != nil {
+		return fmt.Errorf("scenario %s: %w", c.Scenario.Name, err)
+	}
+	if len(c.Arms) == 0 || c.Seeds < 1 {
+		return fmt.Errorf("scenario %s: %d arms and %d seeds, want at least one of each", c.Scenario.Name, len(c.Arms), c.Seeds)
+	}
+	return nil
 }
 
-// Where the programs lie in the guest.
-const (
-	nodePath   = "/opt/temper-lab-node"
-	temperPath = "/opt/temper"
-)
-
-// guestBound is how much real time one guest may take: some ten times what a
-// ladder takes on a slow host.
-const guestBound = 30 * time.Minute
-
-// runArm boots one guest and turns what it tells into records.
-func (c *Campaign) runArm(ctx context.Context, arm bench.Arm, order int, sink *sink) error {
-	ctx, stop := context.WithTimeout(ctx, guestBound)
-	defer stop()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	cmd, err := c.command(arm)
-	if err != nil {
-		return err
+// plan is what every record says of its campaign.
+func (c *Campaign) plan() bench.Plan {
+	p := bench.Plan{SeedFirst: c.SeedFirst, Seeds: c.Seeds}
+	for _, a := range c.Arms {
+		p.Arms = append(p.Arms, a.Name)
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, in := io.Pipe()
-	cmd.Stdout = in
-	r := &armRun{campaign: c, arm: arm, order: order, sink: sink, started: time.Now(), cmd: cmd}
-	sink.tell(Update{Arm: arm.Name, Text: "booting a guest"})
-	heard := make(chan error, 1)
-	go func() {
-		err := r.listen(out)
-		cancel(err) // a guest that nobody listens to is of no use
-		_ = out.CloseWithError(err)
-		heard <- err
-	}()
-	err = cmd.Run(ctx)
-	_ = in.Close() // closing this end of a pipe cannot fail
-	if bad := <-heard; bad != nil {
-		err = bad
-	} else if err == nil && len(r.held) != len(c.Scenario.Steps()) {
-		err = fmt.Errorf("guest ended after %d of %d windows", len(r.held), len(c.Scenario.Steps()))
-	}
-	if err != nil {
-		err = fmt.Errorf("%w%s", err, tail(stderr.String()))
-	}
-	// What a run measured before it failed was measured all the same.
-	return errors.Join(err, r.flush())
+	return p
 }
 
-// tail shows the end of what the guest's programs complained about.
-func tail(stderr string) string {
-	stderr = strings.TrimSpace(stderr)
-	if stderr == "" {
-		return ""
-	}
-	return "; the guest said: " + stderr[max(0, len(stderr)-2000):]
-}
+// name is the campaign's: its directory's.
+func (c *Campaign) name() string { return filepath.Base(filepath.Clean(c.Dir)) }
 
-// command describes the guest of one arm. All arms share kernel, memory and
-// topology; only the arm's own words on the kernel's command line differ.
-func (c *Campaign) command(arm bench.Arm) (*guest.Cmd, error) {
-	topology, err := guest.ParseTopology(c.Topology)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := json.Marshal(node.Spec{
-		Scenario: c.Scenario, Arm: arm, Seed: c.Seed, CPUs: topology.CPUs(), Temper: temperPath,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode run: %w", err)
-	}
-	files := map[string]string{nodePath: c.Node}
-	if arm.Ops != "" {
-		files[temperPath] = c.Temper
-	}
-	cmd := guest.Command(guest.Machine{
-		Kernel: c.Kernel, Topology: c.Topology, Mode: guest.Deterministic, Append: arm.Cmdline, Seed: int(c.Seed),
-		Packages: c.Scenario.KindOf().Packages, Files: files, Clock: c.Clock,
-	}, nodePath, "run")
-	cmd.Stdin = bytes.NewReader(spec)
-	cmd.Log = c.Log
-	return cmd, nil
-}
+var telling sync.Mutex
 
-// armRun is one guest's run in progress.
-type armRun struct {
-	campaign *Campaign
-	arm      bench.Arm
-	order    int
-	sink     *sink
-	started  time.Time
-	cmd      *guest.Cmd
-	hello    node.Hello
-	held     []bench.Record // complete but for the guest's provenance
-}
-
-// listen reads events until the guest ends.
-func (r *armRun) listen(out io.Reader) error {
-	for events := json.NewDecoder(out); ; {
-		var e node.Event
-		if err := events.Decode(&e); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("read event: %w", err)
-		}
-		if err := r.hear(e); err != nil {
-			return err
-		}
+func (c *Campaign) tell(u Update) {
+	telling.Lock()
+	defer telling.Unlock()
+	if c.Progress != nil {
+		c.Progress(u)
 	}
 }

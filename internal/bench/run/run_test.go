@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,23 +19,32 @@ import (
 	"github.com/temper-sched/temper/internal/guest"
 )
 
+// campaign is of two seeds and all base arms, with programs that are files.
 func campaign(t *testing.T) *Campaign {
 	t.Helper()
 	ladder, err := scenarios.Find("memcached-ladder")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Campaign{
-		Scenario: ladder, Arms: bench.Arms(), Seed: 7, Topology: "1s4c1t", Kernel: "7.2",
-		Node: "/build/temper-lab-node", Temper: "/build/temper", Commit: "abc",
+	ladder.Points, ladder.Densities = ladder.Points[:1], []int{0, 4}
+	dir := t.TempDir()
+	c := &Campaign{
+		Scenario: ladder, Arms: bench.Arms(), SeedFirst: 7, Seeds: 2, Place: OnGuest, Topology: "1s4c1t", Kernel: "7.2",
+		Node: filepath.Join(dir, "temper-lab-node"), Temper: filepath.Join(dir, "temper"), Commit: "abc", Dir: filepath.Join(dir, "records"),
 	}
+	for _, program := range []string{c.Node, c.Temper} {
+		if err := os.WriteFile(program, []byte(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
 
 func TestArmsDifferOnlyInWhatTheySay(t *testing.T) {
 	c := campaign(t)
 	var machines []guest.Machine
 	for _, arm := range c.Arms {
-		cmd, err := c.command(arm)
+		cmd, err := c.command(job{arm: arm, seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,61 +57,141 @@ func TestArmsDifferOnlyInWhatTheySay(t *testing.T) {
 	if !slices.Equal(machines[1].Append, []string{"preempt=full"}) || len(machines[0].Append)+len(machines[3].Append) > 0 {
 		t.Errorf("kernel lines: %q %q %q", machines[0].Append, machines[1].Append, machines[3].Append)
 	}
-	if machines[0].Files[temperPath] != "" || machines[3].Files[temperPath] != "/build/temper" {
+	if machines[0].Files[temperPath] != "" || machines[3].Files[temperPath] != c.Temper {
 		t.Errorf("files: %v and %v", machines[0].Files, machines[3].Files)
 	}
 	for _, m := range machines {
-		if m.Mode != guest.Deterministic || m.Seed != 7 || m.Kernel != "7.2" {
+		if m.Mode != guest.Deterministic || m.Seed != 7 || m.Kernel != "7.2" || !slices.Equal(m.Packages, []string{"memcached"}) {
 			t.Errorf("machine %+v", m)
 		}
 	}
 	c.Topology = "4cpus"
-	if _, err := c.command(c.Arms[0]); err == nil {
+	if _, err := c.command(job{arm: c.Arms[0]}); err == nil {
 		t.Error("a topology that is none was accepted")
 	}
 }
 
+// The A/A control is another guest that is asked the same.
+func TestAgainChangesTheGuestsSeedAlone(t *testing.T) {
+	c := campaign(t)
+	again, err := bench.ParseArm("eevdf:again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, err := c.command(job{arm: again, seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec node.Spec
+	if err := json.NewDecoder(cmd.Stdin).Decode(&spec); err != nil || spec.Seed != 7 || cmd.Machine.Seed == 7 {
+		t.Errorf("client's seed %d, guest's %d, %v", spec.Seed, cmd.Machine.Seed, err)
+	}
+}
+
+func TestAUsersSchedulerIsBrought(t *testing.T) {
+	c := campaign(t)
+	config := filepath.Join(t.TempDir(), "layers.json")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	arm, err := bench.ParseArm("exec:" + self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm.Exec.Args, arm.Exec.Config = []string{"f:{config}"}, config
+	if err := Describe(arm.Exec); err != nil || len(arm.Exec.SHA256) != 64 || len(arm.Exec.ConfigSHA256) != 64 {
+		t.Fatalf("%+v, %v", arm.Exec, err)
+	}
+	cmd, err := c.command(job{arm: arm, seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec node.Spec
+	text, _ := io.ReadAll(cmd.Stdin)
+	if err := json.Unmarshal(text, &spec); err != nil || cmd.Machine.Files[spec.Exec] != self || cmd.Machine.Files[spec.ExecConfig] != config {
+		t.Errorf("files %v, spec %+v, %v", cmd.Machine.Files, spec, err)
+	}
+	if strings.Contains(string(text), config) {
+		t.Error("the guest is told where the file lies on this machine")
+	}
+}
+
+func TestParseLibraries(t *testing.T) {
+	got := parseLibraries("\tlinux-vdso.so.1 (0x00007ffd)\n\tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 => /lib64/ld-linux-x86-64.so.2 (0x7f)\n")
+	if !slices.Equal(got, []string{"/lib/x86_64-linux-gnu/libelf.so.1", "/lib64/ld-linux-x86-64.so.2"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestJobsCoverEveryArmAndSeedOnce(t *testing.T) {
+	c := campaign(t)
+	c.Seeds = 8
+	seen := map[string]int{}
+	first := map[string]int{}
+	for i, j := range c.jobs() {
+		if j.order != i {
+			t.Errorf("job %d has order %d", i, j.order)
+		}
+		seen[j.arm.Name]++
+		if i%len(c.Arms) == 0 {
+			first[j.arm.Name]++
+		}
+		if j.seed < 7 || j.seed > 14 {
+			t.Errorf("seed %d", j.seed)
+		}
+	}
+	for _, a := range c.Arms {
+		if seen[a.Name] != 8 || first[a.Name] != 2 {
+			t.Errorf("%s: %d runs, %d times first", a.Name, seen[a.Name], first[a.Name])
+		}
+	}
+}
+
 // sample is a window such as a node reports it, good but for the scheduler.
-func sample(step bench.Step) *bench.Window {
-	w := &bench.Window{Step: step, IdleBefore: 1, Sched: []bench.SchedSample{{State: "disabled"}, {State: "disabled"}}}
+func sample(s bench.Scenario, step int) *bench.Window {
+	w := &bench.Window{Step: s.Steps()[step], IdleBefore: 1, Sched: []bench.SchedSample{{State: "disabled"}, {State: "disabled", At: s.Load.Window}}}
 	w.Primary.Latency, w.Primary.Lag = bench.NewHist(), bench.NewHist()
-	w.Primary.Latency.Record(time.Millisecond)
-	w.Primary.Requests, w.Primary.Offered = 1, step.Rate
-	w.Ledger = bench.Ledger{Length: time.Second, CPUs: 4, PodCPUs: 3, Idle: 4 * time.Second}
+	w.Primary.Requests = int(w.Step.Rate * s.Load.Window.Seconds())
+	w.Primary.Latency.RecordN(time.Millisecond, int64(w.Primary.Requests))
+	w.Primary.Offered = w.Step.Rate
+	length := s.Load.Counted()
+	w.Realtime, w.Ledger = length, bench.Ledger{Length: length, CPUs: 4, PodCPUs: 3, Idle: 4 * length}
 	return w
 }
 
 func TestWindowsBecomeRecords(t *testing.T) {
 	c := campaign(t)
-	var file bytes.Buffer
 	var seen []Update
-	s := &sink{file: &file, progress: func(u Update) { seen = append(seen, u) }}
-	r := &armRun{campaign: c, arm: c.Arms[3], order: 2, sink: s, started: time.Now(), cmd: guest.Command(guest.Machine{}, "/x")}
+	c.Progress = func(u Update) { seen = append(seen, u) }
+	a := &attempt{Campaign: c, job: job{arm: c.Arms[3], seed: 7, order: 2}, build: bench.Build{Go: "go1"}, have: []int{0}, started: time.Now()}
 	var events bytes.Buffer
 	out := json.NewEncoder(&events)
 	for _, e := range []node.Event{
-		{Hello: &node.Hello{Kernel: "7.2.13", Cmdline: "quiet"}}, {Progress: "settled"}, {Window: sample(c.Scenario.Steps()[0])}, {Window: sample(c.Scenario.Steps()[3])},
+		{Hello: &node.Hello{Kernel: "7.2.13", Cmdline: "quiet"}}, {Progress: "settled"}, {Window: sample(c.Scenario, 0)}, {Window: sample(c.Scenario, 1)},
 	} {
 		if err := out.Encode(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.listen(&events); err != nil {
+	if err := a.listen(&events); err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != 4 || seen[3].Record == nil || seen[3].Record.Window.Step.Density != 4 {
-		t.Errorf("progress: %+v", seen)
+	if len(seen) != 3 || seen[2].Record == nil || seen[2].Record.Window.Step.Density != 4 || a.told != 2 {
+		t.Errorf("progress: %+v, told %d", seen, a.told)
 	}
-	if err := r.flush(); err != nil {
-		t.Fatal(err)
+	if len(a.held) != 1 {
+		t.Fatalf("%d records: the step that was there is measured once", len(a.held))
 	}
-	records, err := bench.ReadRecords(&file)
-	if err != nil || len(records) != 2 {
-		t.Fatalf("%d records, %v", len(records), err)
-	}
-	rec := records[1]
-	if rec.Machine.Kernel != "7.2.13" || rec.Arm.Name != "temper" || rec.Order != 2 || rec.Commit != "abc" || rec.Seed != 7 {
+	rec := a.held[0]
+	if rec.Machine.Kernel != "7.2.13" || rec.Arm.Name != "temper" || rec.Order != 2 || rec.Commit != "abc" || rec.Seed != 7 || rec.Build.Go != "go1" || rec.Campaign != "records" {
 		t.Errorf("record %+v", rec)
+	}
+	if !slices.Equal(rec.Plan.Arms, []string{"eevdf", "eevdf-tuned", "static", "temper"}) || rec.Plan.SeedFirst != 7 || rec.Plan.Seeds != 2 {
+		t.Errorf("plan %+v", rec.Plan)
 	}
 	// The temper arm's windows ran under the kernel's own scheduler.
 	if rec.Verdict.Valid || !strings.Contains(rec.Verdict.Reasons[0], "expected temper") {
@@ -109,8 +200,8 @@ func TestWindowsBecomeRecords(t *testing.T) {
 }
 
 func TestBrokenEventEndsTheRun(t *testing.T) {
-	r := &armRun{campaign: campaign(t), sink: &sink{file: io.Discard}}
-	if err := r.listen(strings.NewReader("{\"progress\":\"a\"}\npanic: oops")); err == nil || !strings.Contains(err.Error(), "read event") {
+	a := &attempt{Campaign: campaign(t)}
+	if err := a.listen(strings.NewReader("{\"progress\":\"a\"}\npanic: oops")); err == nil || !strings.Contains(err.Error(), "read event") {
 		t.Errorf("error %v", err)
 	}
 }

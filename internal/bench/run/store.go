@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+// tornFile receives lines that an interruption cut off.
+const tornFile = "records.torn"
+
+// store is a campaign's directory: its record file, and what is in it.
+type store struct {
+	mu    sync.Mutex
+	file  *os.File // nil if only read
+	held  []window
+	torn  string // where a line that was cut off went
+	where string
+}
+
+// window is what a record says of itself, as far as going on needs it.
+type window struct {
+	Schema   int             `json:"schema"`
+	Scenario json.RawMessage `json:"scenario"`
+	Arm      json.RawMessage `json:"arm"`
+	Seed     uint64          `json:"seed"`
+	Build    bench.Build     `json:"build"`
+	Machine  bench.Machine   `json:"machine"`
+	Window   struct {
+		Step bench.Step `json:"step"`
+	} `json:"window"`
+	scenario, arm string
+}
+
+// openStore opens dir for more records, for this process alone.
+func openStore(dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create record directory: %w", err)
+	}
+	path := filepath.Join(dir, bench.RecordFile)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open record file: %w", err)
+	}
+	s := &store{file: file, where: path}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock record file %s: another run writes to it: %w", path, err), file.Close())
+	}
+	if err := s.mend(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if err := s.read(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return s, nil
+}
+
+// readStore looks at what dir holds, which may be nothing.
+func readStore(dir string) (*store, error) {
+	path := filepath.Join(dir, bench.RecordFile)
+	s := &store{where: path}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record file: %w", err)
+	}
+	// The last line may be one that is cut off, or just being written.
+	return s, s.read(bytes.NewReader(text[:bytes.LastIndexByte(text, '\n')+1]))
+}
+
+// mend moves a last line that has no end out of the file. Nothing is lost: it
+// is kept beside.
+func (s *store) mend() error {
+	text, err := io.ReadAll(s.file)
+	if err != nil {
+		return fmt.Errorf("read record file: %w", err)
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if whole == len(text) {
+		return nil
+	}
+	s.torn = filepath.Join(filepath.Dir(s.where), tornFile)
+	torn, err := os.OpenFile(s.torn, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("keep a cut-off line: %w", err)
+	}
+	_, err = torn.Write(append(text[whole:], '\n'))
+	if err := errors.Join(err, torn.Sync(), torn.Close()); err != nil {
+		return fmt.Errorf("keep a cut-off line: %w", err)
+	}
+	if err := s.file.Truncate(int64(whole)); err != nil {
+		return fmt.Errorf("take a cut-off line off the record file: %w", err)
+	}
+	return nil
+}
+
+func (s *store) read(r io.Reader) error {
+	if f, ok := r.(io.Seeker); ok {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("read record file: %w", err)
+		}
+	}
+	lines := bufio.NewReader(r)
+	for n := 1; ; n++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read record file %s: %w", s.where, err)
+		}
+		var w window
+		if err := json.Unmarshal(line, &w); err != nil {
+			return fmt.Errorf("read record file %s, line %d: %w; temper-lab verify tells more", s.where, n, err)
+		}
+		if w.Schema != bench.Schema {
+			return fmt.Errorf("read record file %s, line %d: schema %d, this program writes %d: use another directory", s.where, n, w.Schema, bench.Schema)
+		}
+		if w.scenario, err = nameOf(w.Scenario); err != nil {
+			return fmt.Errorf("read record file %s, line %d: scenario: %w", s.where, n, err)
+		}
+		if w.arm, err = nameOf(w.Arm); err != nil {
+			return fmt.Errorf("read record file %s, line %d: arm: %w", s.where, n, err)
+		}
+		s.held = append(s.held, w)
+	}
+}
+
+func nameOf(object json.RawMessage) (string, error) {
+	var named struct {
+		Name string `json:"name"`
+	}
+	err := json.Unmarshal(object, &named)
+	return named.Name, err
+}
+
+// windows returns the indices of the steps that job has in the store. Windows of
+// the same scenario and topology that were measured otherwise are an error: one
+// directory never holds two sorts.
+func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
+	scenario, err := json.Marshal(c.Scenario)
+	if err != nil {
+		return nil, fmt.Errorf("encode scenario %s: %w", c.Scenario.Name, err)
+	}
+	arm, err := json.Marshal(j.arm)
+	if err != nil {
+		return nil, fmt.Errorf("encode arm %s: %w", j.arm.Name, err)
+	}
+	var have []int
+	for _, w := range s.held {
+		if w.scenario != c.Scenario.Name || w.Machine.Topology != c.Topology {
+			continue
+		}
+		if !bytes.Equal(w.Scenario, scenario) {
+			return nil, s.conflict("scenario %s as it was described otherwise", w.scenario)
+		}
+		if w.arm != j.arm.Name {
+			continue
+		}
+		if !bytes.Equal(w.Arm, arm) || w.Build != build {
+			return nil, s.conflict("arm %s of another build", w.arm)
+		}
+		if w.Seed == j.seed && !slices.Contains(have, w.Window.Step.Index) {
+			have = append(have, w.Window.Step.Index)
+		}
+	}
+	return have, nil
+}
+
+func (s *store) conflict(format string, args ...any) error {
+	return fmt.Errorf("go on in %s: it holds windows of %s; use another directory", filepath.Dir(s.where), fmt.Sprintf(format, args...))
+}
+
+// add appends a run's records at once and makes sure that they are on disk.
+func (s *store) add(records []bench.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines bytes.Buffer
+	for i := range records {
+		if err := s.matches(&records[i]); err != nil {
+			return err
+		}
+		if err := bench.WriteRecord(&lines, &records[i]); err != nil {
+			return err
+		}
+	}
+	if _, err := s.file.Write(lines.Bytes()); err != nil {
+		return fmt.Errorf("write records: %w", err)
+	}
+	if err := s.file.Sync(); err != nil {
+		return fmt.Errorf("write records: %w", err)
+	}
+	return nil
+}
+
+// matches refuses a record of another machine than those before it: kernel,
+// emulator, plugin or packages may have been updated meanwhile.
+func (s *store) matches(r *bench.Record) error {
+	i := slices.IndexFunc(s.held, func(w window) bool {
+		return w.scenario == r.Scenario.Name && w.Machine.Topology == r.Machine.Topology
+	})
+	if i < 0 {
+		w := window{scenario: r.Scenario.Name, arm: r.Arm.Name, Machine: r.Machine}
+		s.held = append(s.held, w)
+		return nil
+	}
+	if diff := Differences(s.held[i].Machine, r.Machine); len(diff) > 0 {
+		return s.conflict("another machine: %s", diff[0])
+	}
+	return nil
+}
+
+func (s *store) close() error {
+	if err := s.file.Close(); err != nil {
+		return fmt.Errorf("close record file: %w", err)
+	}
+	return nil
+}
