@@ -28,9 +28,10 @@ import (
 
 // commands are the parts that run as processes of their own.
 var commands = map[string]func(ctx context.Context, in io.Reader, out io.Writer) error{
-	"run":  runLadder,
-	"load": driveLoad,
-	"work": work.Run,
+	"run":     runLadder,
+	"load":    driveLoad,
+	"work":    work.Run,
+	"service": runService,
 }
 
 func main() {
@@ -76,4 +77,13 @@ func driveLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	return enc.Encode(result)
+}
+
+// runService is one service of the chain.
+func runService(ctx context.Context, in io.Reader, out io.Writer) error {
+	var name string
+	if err := json.NewDecoder(in).Decode(&name); err != nil {
+		return fmt.Errorf("read service: %w", err)
+	}
+	return node.RunService(ctx, name, out)
 }

@@ -15,6 +15,7 @@ func TestRefusesWhatTheLaboratoryDoesNotSay(t *testing.T) {
 		"want one command":               {"run", "surplus"},
 		"read run: EOF":                  {"run"},
 		"read load: EOF":                 {"load"},
+		"read service: EOF":              {"service"},
 		"temper-lab starts this program": {"--help"},
 	} {
 		if err := execute(t.Context(), args, strings.NewReader(""), io.Discard); err == nil || !strings.Contains(err.Error(), want) {

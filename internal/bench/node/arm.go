@@ -112,7 +112,8 @@ func (n *node) startExec(ctx context.Context) error {
 	}
 }
 
-// plan gives the critical pod as many CPUs as it requests for a fence. The
+// plan gives a critical pod as many whole CPUs as it requests for a fence; the
+// services of a chain request less than one and only rank above others. The
 // client is no pod: it is system, as everything outside of pods.
 func (n *node) plan() string {
 	var b strings.Builder
@@ -126,7 +127,9 @@ func (n *node) plan() string {
 			fmt.Fprintf(&b, "    fence: %q\n", topology.FormatList(fence))
 		}
 	}
-	group(critical, tier.Critical, n.layout.fence)
+	for i := range criticalPods(n.spec.Scenario.Primary) {
+		group(criticalPod(i), tier.Critical, n.layout.fence)
+	}
 	group(kubepods, tier.Standard, nil)
 	group(bench.BestEffort+"/*", tier.Background, nil)
 	for _, p := range n.listed() {

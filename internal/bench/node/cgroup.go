@@ -22,7 +22,7 @@ import (
 const (
 	mount    = "/sys/fs/cgroup"
 	kubepods = "/kubepods"
-	critical = "/kubepods/pod7e3c0000-0000-4000-8000-000000000001"
+	critical = "/kubepods/pod7e3c0000-0000-4000-8000-000000000001" // the first critical pod
 	system   = "/system.slice"
 	agent    = "/system.slice/temper"
 	client   = "/system.slice/client"
@@ -63,8 +63,7 @@ func (t *tree) layOut(scenario bench.Scenario, arm bench.Arm, l layout) error {
 		func() error { return t.make(kubepods, bench.KubeletWeight(1000*len(l.pods))) },
 		func() error { return t.bind(kubepods, pods) },
 		func() error { return t.make(bench.BestEffort, ofBestEffort) },
-		func() error { return t.make(critical, ofCritical) },
-		func() error { return t.leaf(critical+ctr, ofCritical) },
+		func() error { return t.criticalPods(scenario.Primary, ofCritical) },
 		func() error { return t.make(system, 100) },
 		func() error { return t.leaf(agent, 100) },
 		// An agent's work lands where its effect does, not on the client.
@@ -76,6 +75,15 @@ func (t *tree) layOut(scenario bench.Scenario, arm bench.Arm, l layout) error {
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tree) criticalPods(p bench.Primary, weight int) error {
+	for i := range criticalPods(p) {
+		if err := t.pod(criticalPod(i), weight); err != nil {
 			return err
 		}
 	}

@@ -36,8 +36,10 @@ type counters struct {
 	tree   *tree
 	kernel []int // open schedstat files of the root cgroup's processes
 	layout layout
-	pods   []pod // whose time is read as well
-	others bool  // there are pods of the standard tier
+	// critical are the cgroups of the critical pods.
+	critical []string
+	pods     []pod // whose time is read as well
+	others   bool  // there are pods of the standard tier
 }
 
 // read takes a reading, in real time. Two books are kept apart: the kernel charges every
@@ -53,7 +55,7 @@ func (c *counters) read() (reading, error) {
 	for _, part := range []struct {
 		path string
 		into *time.Duration
-	}{{critical, &r.critical}, {kubepods, &r.kubepods}, {bench.BestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
+	}{{kubepods, &r.kubepods}, {bench.BestEffort, &r.background}, {client, &inClient}, {driver, &inDriver}, {system, &r.slice}} {
 		usage, err := c.tree.usage(part.path)
 		if err != nil {
 			return r, err
@@ -61,6 +63,13 @@ func (c *counters) read() (reading, error) {
 		*part.into = usage
 	}
 	r.instrument = inClient + inDriver
+	for _, path := range c.critical {
+		usage, err := c.tree.usage(path)
+		if err != nil {
+			return r, err
+		}
+		r.critical += usage
+	}
 	for _, p := range c.pods {
 		usage, err := c.tree.usage(p.path)
 		if err != nil {

@@ -160,6 +160,9 @@ func (n *node) prepare() error {
 		return err
 	}
 	n.counters = &counters{tree: n.tree, layout: n.layout, others: n.hasStandard()}
+	for i := range criticalPods(n.spec.Scenario.Primary) {
+		n.counters.critical = append(n.counters.critical, criticalPod(i))
+	}
 	if err := n.counters.findKernelThreads(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/chain"
 	"github.com/temper-sched/temper/internal/tier"
 )
 
@@ -41,11 +42,33 @@ func (n *node) hasStandard() bool {
 	return slices.ContainsFunc(n.listed(), func(p pod) bool { return p.Tier == tier.Standard.String() })
 }
 
-// at returns the pods that are there at a step: the critical one first.
+// criticalPods are the names of the critical pods: the services of a chain, and
+// otherwise one.
+func criticalPods(p bench.Primary) []string {
+	if p.Kind != chainKind {
+		return []string{tier.Critical.String()}
+	}
+	var names []string
+	for _, s := range chain.Services() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// criticalPod is the cgroup of the i-th critical pod, from 0.
+func criticalPod(i int) string {
+	return fmt.Sprintf("%s/pod7e3c0000-0000-4000-8000-%012d", kubepods, i+1)
+}
+
+// at returns the pods that are there at a step: the critical ones first.
 func (n *node) at(step bench.Step) []pod {
-	out := []pod{{Pod: bench.Pod{
-		Name: "critical", Tier: tier.Critical.String(), Weight: n.tree.weights[critical], Threads: n.spec.Scenario.Primary.Threads,
-	}, path: critical}}
+	var out []pod
+	for i, name := range criticalPods(n.spec.Scenario.Primary) {
+		path := criticalPod(i)
+		out = append(out, pod{Pod: bench.Pod{
+			Name: name, Tier: tier.Critical.String(), Weight: n.tree.weights[path], Threads: n.spec.Scenario.Primary.Threads,
+		}, path: path})
+	}
 	for _, p := range n.listed() {
 		if p.spec.Point == "" || p.spec.Point == step.Point {
 			out = append(out, p)
@@ -95,6 +118,19 @@ func (n *node) setSpinners(ctx context.Context, density int) error {
 		n.spinners = append(n.spinners, cmd)
 	}
 	return nil
+}
+
+// starves tells that the arm starves a primary that shares its CPUs so much
+// that it could neither get ready beside spinners nor report: they come when it
+// is ready and go before it reports.
+func (n *node) starves() bool { return n.spec.Arm.Inverted && !n.spec.Scenario.Instrument }
+
+// settleSpinners sets them and lets them spread over the CPUs.
+func (n *node) settleSpinners(ctx context.Context, density int) error {
+	if err := n.setSpinners(ctx, density); err != nil {
+		return err
+	}
+	return sleep(ctx, stepSettle)
 }
 
 // spin starts a spinner in a pod.

@@ -44,6 +44,8 @@ func (n *node) software() (software, error) {
 		return software{protocol: load.Memcached, addr: memcachedAddr, start: n.startMemcached}, nil
 	case "redis":
 		return software{protocol: load.Redis, addr: redisAddr, start: n.startRedis}, nil
+	case chainKind:
+		return n.chainSoftware()
 	default:
 		return software{}, fmt.Errorf("start server: no software of kind %q", kind)
 	}
