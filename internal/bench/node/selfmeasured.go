@@ -165,6 +165,11 @@ func (s *selfMeasured) begin(ctx context.Context, step bench.Step) (_ window, er
 		}
 		r.programs = append(r.programs, started)
 	}
+	if n.starves() {
+		if err := n.settleSpinners(ctx, step.Density); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.spin(ctx, step, r); err != nil {
 		return nil, err
 	}

@@ -38,11 +38,10 @@ func (n *node) newPrimary() primary {
 
 // step measures one window.
 func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Window, error) {
-	if err := n.setSpinners(ctx, step.Density); err != nil {
-		return nil, err
-	}
-	if err := sleep(ctx, stepSettle); err != nil {
-		return nil, err
+	if !n.starves() {
+		if err := n.settleSpinners(ctx, step.Density); err != nil {
+			return nil, err
+		}
 	}
 	n.counters.pods = n.at(step)
 	if err := n.counters.findKernelThreads(); err != nil {
@@ -56,6 +55,11 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 	from, to := running.span()
 	if err := inRealTime(func() error { return n.watch(ctx, w, from, to) }); err != nil {
 		return nil, err
+	}
+	if n.starves() {
+		if err := n.setSpinners(ctx, 0); err != nil {
+			return nil, err
+		}
 	}
 	var within []bench.SchedSample
 	if w.Primary, within, err = running.end(); err != nil {

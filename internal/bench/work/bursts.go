@@ -21,7 +21,7 @@ func (w *work) burst() error {
 		w.waited(r)
 		w.served(r)
 		r.Parts[PartCompletion] = hist(w.threads, completions)
-		r.Values[ValueMissed] = missed(w.threads)
+		w.waits(r)
 		r.Values[ValueClaimed] = float64(r.Ops) * float64(w.spec.Work)
 	}
 	return w.arrivals(randomly)
@@ -29,10 +29,14 @@ func (w *work) burst() error {
 
 //go:nosplit
 func burstThread(t *thread) {
-	for _, at := range t.due {
+	for i, at := range t.due {
 		slept := t.sleepUntil(at)
 		now := t.now()
 		t.mark(now)
+		if now > t.plan.end {
+			t.giveUp(i, now)
+			break
+		}
 		if slept {
 			t.late.add(at, now-at)
 		} else if t.inWindow(at) {

@@ -45,8 +45,8 @@ type thread struct {
 	busyFrom int64  // its CPU time at the window's ends
 	busyTo   int64
 	nSleeps  int64 // times it left its CPU by itself, within ops
-	elseCPU  int64 // wakeups that found it on another CPU than its waker's
 	missed   int64 // arrivals that were over before it could wait for them
+	unserved int64 // arrivals that it had not begun when the time was over
 	failed   unix.Errno
 }
 
@@ -76,6 +76,7 @@ func (s *samples) add(due, took int64) {
 // begins.
 type plan struct {
 	begin, from, to int64
+	end             int64 // of the tail: what is late gives up
 	loops           int64 // of burn, in one piece of work
 	unit            int64 // that piece's length, ns
 	gate            int   // an eventfd that lets one thread begin with each read

@@ -25,17 +25,21 @@ func (w *work) timer() error {
 	w.figures = func(r *bench.Result) {
 		w.waited(r)
 		w.served(r)
-		r.Values[ValueMissed] = missed(w.threads)
+		w.waits(r)
 	}
 	return w.arrivals(evenly)
 }
 
 //go:nosplit
 func timerThread(t *thread) {
-	for _, at := range t.due {
+	for i, at := range t.due {
 		slept := t.sleepUntil(at)
 		now := t.now()
 		t.mark(now)
+		if now > t.plan.end {
+			t.giveUp(i, now)
+			break
+		}
 		if slept {
 			t.late.add(at, now-at)
 		} else if t.inWindow(at) {
@@ -44,6 +48,20 @@ func timerThread(t *thread) {
 		t.done.add(at, now-at)
 	}
 	t.mark(t.plan.to)
+}
+
+// giveUp ends a thread that came so late that the window has long been over:
+// what it has not begun has waited at least until now, and counts as that.
+//
+//go:nosplit
+func (t *thread) giveUp(next int, now int64) {
+	for ; next < len(t.due); next++ {
+		if at := t.due[next]; t.inWindow(at) {
+			t.late.add(at, now-at)
+			t.done.add(at, now-at)
+			t.unserved++
+		}
+	}
 }
 
 // mark notes the CPU time used when the window's ends are first seen.
@@ -58,17 +76,20 @@ func (t *thread) mark(now int64) {
 	}
 }
 
-func missed(threads []*thread) float64 {
-	var all, missed int64
-	for _, t := range threads {
-		missed += t.missed
+// waits says how many arrivals had to wait for their own thread, and how many
+// waited for ever.
+func (w *work) waits(r *bench.Result) {
+	var all, missed, unserved int64
+	for _, t := range w.threads {
+		missed, unserved = missed+t.missed, unserved+t.unserved
 		for _, at := range t.due {
 			if t.inWindow(at) {
 				all++
 			}
 		}
 	}
-	return ratio(missed, all)
+	r.Values[ValueMissed] = ratio(missed, all)
+	r.Values[ValueUnserved] = float64(unserved)
 }
 
 func ratio(a, b int64) float64 {

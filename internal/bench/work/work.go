@@ -54,6 +54,9 @@ const (
 	// ValueMissed is the share of arrivals that found their thread still busy
 	// with the one before: nobody was woken for them.
 	ValueMissed = "missed_ratio"
+	// ValueUnserved is the number of arrivals in the window that nobody had
+	// served when the time was over. They count as having waited so long.
+	ValueUnserved = "unserved"
 	// PartCompletion is from an arrival until its work is done.
 	PartCompletion = "completion"
 )
@@ -240,6 +243,7 @@ func newWork(spec Spec) (*work, error) {
 func (w *work) schedule(begin time.Duration) {
 	from, to := w.spec.Span(begin)
 	w.plan.begin, w.plan.from, w.plan.to = int64(begin), int64(from), int64(to)
+	w.plan.end = int64(to + w.spec.Tail)
 	for i, offsets := range w.offsets {
 		for j, o := range offsets {
 			w.threads[i].due[j] = int64(begin) + o
