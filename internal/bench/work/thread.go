@@ -3,9 +3,12 @@
 package work
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,9 +22,10 @@ import (
 // A measured thread is a thread of the kernel and nothing else: locked to its
 // goroutine, in raw system calls only, in functions that never look at their
 // stack. So the Go runtime cannot take its P, run something else on it or move
-// its stack: that would be hundreds of wakeups a second of which the scheduler
-// under test knows nothing. What remains of the runtime is its monitor, which
-// wakes a hundred times a second for a microsecond.
+// its stack: that would be hundreds of wakeups a second that are no part of the
+// load. What remains of the runtime is its monitor, which wakes a hundred times
+// a second for a microsecond. It is made a real-time thread: those are nobody's
+// wakeups, for no scheduler under test and in no tier of the probe.
 
 // sample is one duration and the moment it belongs to, ns.
 type sample struct{ due, took int64 }
@@ -29,6 +33,7 @@ type sample struct{ due, took int64 }
 // thread is a measured thread and all the memory it will touch.
 type thread struct {
 	id       int
+	tid      int
 	plan     *plan
 	ts       unix.Timespec
 	usage    unix.Rusage
@@ -44,7 +49,8 @@ type thread struct {
 	idle     uint64 // what burning computes, kept so that it is computed
 	busyFrom int64  // its CPU time at the window's ends
 	busyTo   int64
-	nSleeps  int64 // times it left its CPU by itself, within ops
+	nSleeps  int64 // times it left its CPU by itself, within so many rounds
+	nRounds  int64
 	missed   int64 // arrivals that were over before it could wait for them
 	unserved int64 // arrivals that it had not begun when the time was over
 	failed   unix.Errno
@@ -97,6 +103,7 @@ func launch(threads []*thread, run func(*thread)) (wait func(), err error) {
 		group.Go(func() {
 			runtime.LockOSThread()
 			t.prepare()
+			t.tid = unix.Gettid()
 			ready.Add(1)
 			t.run(run)
 		})
@@ -104,7 +111,27 @@ func launch(threads []*thread, run func(*thread)) (wait func(), err error) {
 	for ready.Load() < int64(len(threads)) {
 		time.Sleep(time.Millisecond)
 	}
-	return group.Wait, nil
+	return group.Wait, setRuntimeApart(threads)
+}
+
+// setRuntimeApart gives every thread that is not measured real-time priority.
+// Without the right to do so they stay what they are.
+func setRuntimeApart(measured []*thread) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("list own threads: %w", err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil || slices.ContainsFunc(measured, func(t *thread) bool { return t.tid == tid }) {
+			continue
+		}
+		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+		if err := unix.SchedSetAttr(tid, &attr, 0); err != nil && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("set priority of thread %d: %w", tid, err)
+		}
+	}
+	return nil
 }
 
 // prepare makes the calling thread t's. Its timers have no slack: 50 µs of it
