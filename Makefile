@@ -19,6 +19,9 @@ RUN ?= .
 KERNEL ?= 7.2
 TOPOLOGY ?= 1s4c1t
 MODE ?= functional
+
+# Where `make bench` puts its records: this and the scenario's name.
+BENCH ?= out/bench
 IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,stress-ng -timeout 29m
 
 help: ## this list
@@ -26,6 +29,14 @@ help: ## this list
 
 demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes a page below out/
 	out/temper-lab demo $(ARGS)
+
+bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours; goes on where it ended
+	out/temper-lab campaign bench/campaign.yaml --out $(BENCH) $(ARGS)
+	out/temper-lab verify $(BENCH)-*
+
+bench-quick: build need-gcc need-libc6-dev ## a smaller campaign, in a quarter of an hour on two CPUs
+	out/temper-lab campaign bench/campaign.yaml --list quick --out out/quick $(ARGS)
+	out/temper-lab verify out/quick-*
 
 # No commit and no path inside: equal source gives equal bytes, which is what a
 # record names.
@@ -72,4 +83,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help demo build test check fmt format vet lint unit guest inguest generate generate-diff ci
+.PHONY: help demo bench bench-quick build test check fmt format vet lint unit guest inguest generate generate-diff ci

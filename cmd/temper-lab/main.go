@@ -23,13 +23,15 @@ const (
 	exitError
 	exitUsage
 	exitVoid
+	exitUnsound
 )
 
 const exitCodes = `Exit codes:
   0  done, every window valid
   1  something failed; the message says what
   2  the command line was not understood
-  3  done, but windows are void; the report says which and why`
+  3  done, but windows are void; the report says which and why
+  4  records are not sound: edited, polluted or incomplete, or a rerun differs`
 
 // errVoid is a campaign that ran to its end with void windows in it.
 var errVoid = errors.New("some windows are void and enter no figure")
@@ -59,7 +61,10 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		fmt.Fprintln(stderr, "try: temper-lab --help")
 		return exitUsage
 	}
-	if errors.Is(err, errVoid) {
+	switch {
+	case errors.Is(err, errUnsound):
+		return exitUnsound
+	case errors.Is(err, errVoid):
 		return exitVoid
 	}
 	return exitError
@@ -84,7 +89,7 @@ report from the records.
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newRun(), newReport())
+	root.AddCommand(newDemo(), newRun(), newCampaign(), newVerify(), newRerun(), newLs(), newKernels(), newReport())
 	return root
 }
 

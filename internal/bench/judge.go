@@ -26,6 +26,11 @@ const (
 	constantSlack = 2
 	// quietRatio is the idle share to be reached before the first window.
 	quietRatio = 0.99
+	// workTolerance is how far the work that a primary did may be from what
+	// its arrivals should have cost, and from what the ledger says it used.
+	workTolerance = 0.05
+	// sleepTolerance is how far a hand-over may be from one sleep of each side.
+	sleepTolerance = 0.1
 	// clockTolerance is how far two clocks may differ over a window.
 	clockTolerance = 0.001
 )
@@ -40,6 +45,8 @@ func Judge(r *Record) Verdict {
 	reasons = append(reasons, judgeArm(r)...)
 	reasons = append(reasons, judgeStep(r)...)
 	reasons = append(reasons, judgePrimary(r)...)
+	reasons = append(reasons, judgeWork(r)...)
+	reasons = append(reasons, judgeProbe(r)...)
 	reasons = append(reasons, judgeClock(r)...)
 	if off := w.Ledger.Error(); math.Abs(off) > ledgerTolerance {
 		reasons = append(reasons, fmt.Sprintf("CPU ledger off by %+.2f %%", 100*off))
@@ -188,6 +195,54 @@ func judgeClock(r *Record) []string {
 	}
 	if n := len(w.Sched); n >= 2 && (w.Sched[0].At > 0 || w.Sched[n-1].At < l.Window) {
 		reasons = append(reasons, fmt.Sprintf("the scheduler was sampled from %v to %v, which is not the whole window", w.Sched[0].At, w.Sched[n-1].At))
+	}
+	return reasons
+}
+
+// What a primary that measures itself says of its own work, in Result.Values.
+const (
+	ValueBusy    = "busy_ns"       // CPU time that its threads used in the window
+	ValueClaimed = "claimed_ns"    // what its arrivals should have cost
+	ValueSleeps  = "sleeps_per_op" // how often a thread left its CPU by itself
+)
+
+// judgeWork demands that a primary that measures itself did what it says.
+func judgeWork(r *Record) []string {
+	var reasons []string
+	p, l, values := r.Scenario.Primary, r.Scenario.Load, r.Window.Primary.Values
+	busy, hasBusy := values[ValueBusy]
+	// An arrival at either end of the window is there in part.
+	ends := float64(p.Threads) * (p.Params["burst_us"] + p.Params["unit_us"]) * 1e3
+	if claimed, ok := values[ValueClaimed]; ok && hasBusy && math.Abs(busy-claimed) > workTolerance*claimed+ends {
+		reasons = append(reasons, fmt.Sprintf("primary used %.0f ms of CPU time, its arrivals should have cost %.0f ms", busy/1e6, claimed/1e6))
+	}
+	if ledger := r.Window.Ledger; hasBusy && l.Window > 0 {
+		used := float64(ledger.Critical) * ratio(l.Window, ledger.Length)
+		// The ledger counts the pads too, in which any number of them may be busy.
+		if slack := workTolerance*busy + ends + float64(2*l.Pad)*float64(ledger.PodCPUs); math.Abs(used-busy) > slack {
+			reasons = append(reasons, fmt.Sprintf("primary says that it used %.0f ms of CPU time, the ledger says %.0f ms", busy/1e6, used/1e6))
+		}
+	}
+	if sleeps, ok := values[ValueSleeps]; ok && math.Abs(sleeps-1) > sleepTolerance {
+		reasons = append(reasons, fmt.Sprintf("%.2f sleeps in a hand-over: it was no switch", sleeps))
+	}
+	return reasons
+}
+
+// judgeProbe demands the probe in every arm that has one, and that it saw all.
+func judgeProbe(r *Record) []string {
+	probe := r.Window.Probe
+	if has := probe != nil; has == r.Arm.NoProbe {
+		return []string{fmt.Sprintf("probe ran: %v, expected under %s: %v", has, r.Arm.Name, !has)}
+	}
+	if probe == nil {
+		return nil
+	}
+	var reasons []string
+	for _, name := range []string{"probe_tasks_missed", "probe_groups_missed"} {
+		if c := probe.Counters[name]; c.After != c.Before {
+			reasons = append(reasons, fmt.Sprintf("%s went from %d to %d: the probe's figures lack them", name, c.Before, c.After))
+		}
 	}
 	return reasons
 }

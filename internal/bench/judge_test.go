@@ -23,6 +23,7 @@ func good() *Record {
 		Window: Window{
 			Step: s.Steps()[3], IdleBefore: .995, Realtime: time.Second,
 			Primary: Result{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
+			Probe:   &Probe{},
 			Ledger:  Ledger{Length: time.Second, CPUs: 4, PodCPUs: 3, Critical: 400 * time.Millisecond, Background: 2500 * time.Millisecond, Instrument: time.Second, System: 60 * time.Millisecond, Idle: 40 * time.Millisecond},
 			Sched:   []SchedSample{{State: "enabled", Ops: "temper", EnableSeq: 1}, {At: time.Second, State: "enabled", Ops: "temper", EnableSeq: 1}},
 		},
@@ -66,7 +67,15 @@ func TestJudge(t *testing.T) {
 		"unknown arm":       {func(r *Record) { r.Arm.Name = "cfs" }, "unknown arm"},
 		"tuned kernel":      {func(r *Record) { r.Machine.Cmdline = "quiet preempt=full" }, "kernel line has preempt=full: true"},
 		"idle background":   {func(r *Record) { r.Window.Weights = map[string]int{BestEffort: 0} }, "expected cpu.idle: false"},
-		"busy before":       {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
+		"no probe":          {func(r *Record) { r.Window.Probe = nil }, "probe ran: false, expected under temper: true"},
+		"a probe too many":  {func(r *Record) { r.Arm, _ = ParseArm("temper:no-probe") }, "probe ran: true"},
+		"a blind probe": {func(r *Record) {
+			r.Window.Probe.Counters = map[string]Count{"probe_tasks_missed": {Before: 1, After: 3}}
+		}, "went from 1 to 3"},
+		"lazy primary":     {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 4e8, ValueClaimed: 5e8} }, "should have cost 500 ms"},
+		"boasting primary": {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 5e8, ValueClaimed: 5e8} }, "the ledger says 400 ms"},
+		"no switch":        {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueSleeps: .5} }, "it was no switch"},
+		"busy before":      {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good()

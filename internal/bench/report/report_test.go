@@ -53,7 +53,7 @@ func window(arm string, seed uint64, density int, p99 time.Duration, background 
 		},
 		Host: bench.Host{CPU: "Some CPU", CPUs: 2},
 		Window: bench.Window{
-			Step: step, IdleBefore: 1, Sched: []bench.SchedSample{sample, after}, Realtime: s.Load.Counted(), Weights: map[string]int{"/kubepods": 300},
+			Step: step, IdleBefore: 1, Probe: &bench.Probe{}, Sched: []bench.SchedSample{sample, after}, Realtime: s.Load.Counted(), Weights: map[string]int{"/kubepods": 300},
 			Primary: bench.Result{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
 			Ledger: bench.Ledger{
 				Length: s.Load.Counted(), CPUs: 4, PodCPUs: 3, Critical: 300 * time.Millisecond, Background: used,

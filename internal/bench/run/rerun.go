@@ -93,7 +93,7 @@ func (c *Campaign) same(ctx context.Context, j job, build bench.Build, was Again
 	}
 	is := machineOf(prov)
 	is.Kernel, is.Topology = prov.KernelRelease, c.Topology
-	diff = append(diff, Differences(was.Machine, is)...)
+	diff = append(diff, bench.Differences(was.Machine, is)...)
 	if !slices.Equal(was.Machine.EmulatorArgs, is.EmulatorArgs) {
 		diff = append(diff, fmt.Sprintf("emulator's arguments were %q, are %q", was.Machine.EmulatorArgs, is.EmulatorArgs))
 	}

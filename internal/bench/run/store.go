@@ -220,7 +220,7 @@ func (s *store) matches(r *bench.Record) error {
 		s.held = append(s.held, w)
 		return nil
 	}
-	if diff := Differences(s.held[i].Machine, r.Machine); len(diff) > 0 {
+	if diff := bench.Differences(s.held[i].Machine, r.Machine); len(diff) > 0 {
 		return s.conflict("another machine: %s", diff[0])
 	}
 	return nil

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package run
+package bench
 
 import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/temper-sched/temper/internal/bench"
 )
 
 // Differences lists what two machines must have in common for their windows to
 // be comparable, and have not. What differs from run to run is left out.
-func Differences(was, is bench.Machine) []string {
+func Differences(was, is Machine) []string {
 	var out []string
 	for _, f := range []struct{ name, was, is string }{
 		{"clock", was.Clock, is.Clock},

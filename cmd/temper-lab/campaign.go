@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/run"
+)
+
+// campaignFile is a list of lists: what to run, by name.
+type campaignFile map[string][]entry
+
+// entry is one scenario's part of a campaign. What it leaves out is the
+// scenario's own.
+type entry struct {
+	// Name ends the name of the record directory; the scenario's if empty.
+	Name       string   `yaml:"name"`
+	Topologies []string `yaml:"topologies"`
+	choice     `yaml:",inline"`
+}
+
+// listed is the campaign command's flags.
+type listed struct {
+	programs  programs
+	list, out string
+	jobs      int
+	dry       bool
+}
+
+func newCampaign() *cobra.Command {
+	l := listed{}
+	cmd := &cobra.Command{
+		Use:   "campaign FILE",
+		Short: "Run a list of scenarios, unattended",
+		Long: `Campaign runs every entry of a list in FILE, one after the other, as temper-lab run
+would. Records of an entry go to PREFIX-NAME. An interrupted campaign goes on where
+it ended with the same command, and runs that failed are tried again.
+
+` + exitCodes,
+		Example: `  temper-lab campaign bench/campaign.yaml --dry-run
+  temper-lab campaign bench/campaign.yaml --list quick --out out/quick`,
+		Args: exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.list, "list", "full", "the `list` in FILE to run")
+	f.StringVar(&l.out, "out", filepath.Join("out", "bench"), "`PREFIX` of the record directories")
+	f.IntVar(&l.jobs, "jobs", runtime.NumCPU(), "guests at once; changes no figure, time is virtual")
+	f.BoolVar(&l.dry, "dry-run", false, "only list what would be run")
+	l.programs.flags(f)
+	return cmd
+}
+
+func (l *listed) run(cmd *cobra.Command, file string) error {
+	campaigns, err := l.campaigns(file)
+	if err != nil {
+		return usageError{err}
+	}
+	if l.dry {
+		return outline(cmd.OutOrStdout(), campaigns)
+	}
+	var arms []bench.Arm
+	for _, c := range campaigns {
+		arms = append(arms, c.Arms...)
+	}
+	if err := l.programs.find(arms); err != nil {
+		return err
+	}
+	return carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)
+}
+
+// campaigns reads the list, one campaign for each entry and topology.
+func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read campaign: %w", err)
+	}
+	lists := campaignFile{}
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&lists); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read campaign %s: %w", file, err)
+	}
+	entries, ok := lists[l.list]
+	if !ok {
+		var known []string
+		for name := range lists {
+			known = append(known, name)
+		}
+		slices.Sort(known)
+		return nil, fmt.Errorf("read campaign %s: no list %q: it has %s", file, l.list, strings.Join(known, ", "))
+	}
+	var out []*run.Campaign
+	for i, e := range entries {
+		topologies := e.Topologies
+		if len(topologies) == 0 {
+			topologies = []string{e.Topology}
+		}
+		for _, topology := range topologies {
+			e.Topology = topology
+			c, err := e.campaign(run.OnGuest)
+			if err != nil {
+				return nil, fmt.Errorf("read campaign %s: %s[%d]: %w", file, l.list, i, err)
+			}
+			if slices.ContainsFunc(c.Arms, func(a bench.Arm) bool { return a.Exec != nil }) {
+				return nil, fmt.Errorf("read campaign %s: %s[%d]: exec: arms are for temper-lab run", file, l.list, i)
+			}
+			c.Dir = l.out + "-" + orDefault(e.Name, e.Scenario)
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// outline lists campaigns with how much there is to do.
+func outline(out io.Writer, campaigns []*run.Campaign) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "DIRECTORY\tSCENARIO\tTOPOLOGY\tARMS\tSEEDS\tSTEPS\tWINDOWS\tGUEST TIME")
+	windows, seconds := 0, 0.0
+	for _, c := range campaigns {
+		var arms []string
+		for _, a := range c.Arms {
+			arms = append(arms, a.Name)
+		}
+		steps := len(c.Scenario.Steps())
+		n := steps * len(c.Arms) * c.Seeds
+		virtual := float64(n) * c.Scenario.Load.Total().Seconds()
+		windows, seconds = windows+n, seconds+virtual
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.0f s\n", c.Dir, c.Scenario.Name, c.Topology, strings.Join(arms, ","), c.Seeds, steps, n, virtual)
+	}
+	fmt.Fprintf(w, "\t\t\t\t\t\t%d\t%.0f s\n", windows, seconds)
+	return w.Flush()
+}

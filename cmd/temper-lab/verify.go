@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/verify"
+)
+
+// errUnsound is a record file that is not what the laboratory wrote, or a run
+// that did not give the same again.
+var errUnsound = errors.New("records are not sound")
+
+func newVerify() *cobra.Command {
+	quiet := false
+	cmd := &cobra.Command{
+		Use:   "verify DIR|FILE...",
+		Short: "Check records offline: digests, percentiles, verdicts, missing windows",
+		Long: `Verify reads record files and computes again what they state: every checksum and
+digest, every percentile from its histogram, every verdict from the window's own
+samples, and the windows that the campaign's plan asks for. It finds what was
+edited, what was measured under another scheduler than its arm's, what is of
+another machine or build, and what is missing. Void windows with their true
+reasons are counted and are no fault.
+
+It uses nothing but the files: no guest, no network, no checkout.
+
+` + exitCodes,
+		Example: `  temper-lab verify bench/records/*
+  temper-lab verify out/memcached-ladder/records.jsonl`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("name at least one directory or file with records")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return verifyAll(cmd.OutOrStdout(), args, quiet) },
+	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print findings only")
+	return cmd
+}
+
+func verifyAll(out io.Writer, paths []string, quiet bool) error {
+	windows, void, findings := 0, 0, 0
+	for _, path := range paths {
+		path = recordPath(path)
+		report, err := verifyFile(path)
+		if err != nil {
+			return err
+		}
+		windows, void, findings = windows+report.Windows, void+report.Void, findings+len(report.Findings)
+		for _, f := range report.Findings {
+			fmt.Fprintf(out, "%s: %s\n", path, f)
+		}
+		if !quiet && report.Sound() {
+			fmt.Fprintf(out, "%s: sound: %d windows, %d of them void\n", path, report.Windows, report.Void)
+		}
+	}
+	if findings > 0 {
+		return fmt.Errorf("%w: %d findings in %d windows", errUnsound, findings, windows)
+	}
+	if !quiet && len(paths) > 1 {
+		fmt.Fprintf(out, "all sound: %d windows, %d of them void\n", windows, void)
+	}
+	return nil
+}
+
+func verifyFile(path string) (verify.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return verify.Report{}, fmt.Errorf("open records: %w", err)
+	}
+	defer f.Close()
+	report, err := verify.Check(f)
+	if err != nil {
+		return report, fmt.Errorf("verify %s: %w", path, err)
+	}
+	return report, nil
+}
+
+// recordPath is the record file of a directory, or the file itself.
+func recordPath(path string) string {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return filepath.Join(path, bench.RecordFile)
+	}
+	return path
+}
