@@ -122,13 +122,13 @@ func closeBooks(l layout) error {
 func inRealTime(fn func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := setScheduler(unix.SCHED_FIFO, 1); err != nil {
+	if err := setScheduler(0, unix.SCHED_FIFO, 1); err != nil {
 		return err
 	}
 	if err := fn(); err != nil {
 		return err
 	}
-	return setScheduler(unix.SCHED_NORMAL, 0)
+	return setScheduler(0, unix.SCHED_NORMAL, 0)
 }
 
 // sleepUntil sleeps on the calling thread itself, without Go's timers: those
@@ -146,10 +146,45 @@ func sleepUntil(ctx context.Context, at time.Duration) error {
 	return nil
 }
 
-func setScheduler(policy, priority uint32) error {
+// setScheduler sets a thread's policy, 0 for the calling one's. What it starts
+// has the normal one.
+func setScheduler(tid int, policy, priority uint32) error {
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: policy, Priority: priority}
-	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
-		return fmt.Errorf("set own scheduling policy: %w", err)
+	if policy != unix.SCHED_NORMAL {
+		attr.Flags = unix.SCHED_FLAG_RESET_ON_FORK
+	}
+	if err := unix.SchedSetAttr(tid, &attr, 0); err != nil {
+		return fmt.Errorf("set scheduling policy of thread %d: %w", tid, err)
+	}
+	return nil
+}
+
+// raise gives every thread of this process real-time priority until lower is
+// called: beside critical work that saturates the node, even the start of the
+// window would come late.
+func raise() (lower func() error, err error) {
+	if err := onOwnThreads(func(tid int) error { return setScheduler(tid, unix.SCHED_FIFO, 1) }); err != nil {
+		return nil, err
+	}
+	return func() error {
+		return onOwnThreads(func(tid int) error { return setScheduler(tid, unix.SCHED_NORMAL, 0) })
+	}, nil
+}
+
+// onOwnThreads calls fn for every thread of this process.
+func onOwnThreads(fn func(tid int) error) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("list own threads: %w", err)
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			continue
+		}
+		if err := fn(tid); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -187,20 +222,7 @@ func onAllCPUs(fn func() error) error {
 
 // pinProcess binds every thread of this process to cpu; later ones inherit it.
 func pinProcess(cpu int) error {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return fmt.Errorf("list own threads: %w", err)
-	}
-	for _, task := range tasks {
-		tid, err := strconv.Atoi(task.Name())
-		if err != nil {
-			continue
-		}
-		if err := pin(tid, cpu); err != nil {
-			return err
-		}
-	}
-	return nil
+	return onOwnThreads(func(tid int) error { return pin(tid, cpu) })
 }
 
 // parseBusy sums the time that threads ran on each CPU, the seventh figure of

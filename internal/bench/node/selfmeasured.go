@@ -132,6 +132,7 @@ type running struct {
 	from, to time.Duration
 	programs []*runningProgram
 	spinning []*exec.Cmd
+	lower    func() error // this process's priority
 }
 
 type runningProgram struct {
@@ -169,6 +170,9 @@ func (s *selfMeasured) begin(ctx context.Context, step bench.Step) (_ window, er
 		if err := n.settleSpinners(ctx, step.Density); err != nil {
 			return nil, err
 		}
+	}
+	if r.lower, err = raise(); err != nil {
+		return nil, err
 	}
 	if err := s.spin(ctx, step, r); err != nil {
 		return nil, err
@@ -258,6 +262,9 @@ func (r *running) end() (bench.Result, []bench.SchedSample, error) {
 	// Whoever starves could not end either.
 	for _, cmd := range r.spinning {
 		end(cmd)
+	}
+	if err := r.lower(); err != nil {
+		return bench.Result{}, nil, err
 	}
 	total := bench.Result{}
 	for _, p := range r.programs {
