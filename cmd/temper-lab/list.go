@@ -28,7 +28,12 @@ func newLs() *cobra.Command {
 		Long:  "Ls lists the scenarios that this program knows, then every record file below DIR\n(default bench/records, where there is one) with what it holds.",
 		Example: `  temper-lab ls
   temper-lab ls out`,
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.MaximumNArgs(1)(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := listScenarios(cmd.OutOrStdout()); err != nil {
 				return err

@@ -135,7 +135,7 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	if c.Window > 0 {
 		s.Load.Window = c.Window
 	}
-	if s.Points, err = pick(s.Points, c.Points); err != nil {
+	if err := pick(&s, c.Points); err != nil {
 		return nil, err
 	}
 	arms, err := bench.ParseArms(c.Arms)
@@ -171,25 +171,26 @@ func orDefault(s, fallback string) string {
 	return s
 }
 
-// pick returns the points called names, in the scenario's order.
-func pick(points []bench.Point, names []string) ([]bench.Point, error) {
+// pick leaves only the points called names in s, and the pods that are there
+// at any of them.
+func pick(s *bench.Scenario, names []string) error {
 	if len(names) == 0 {
-		return points, nil
+		return nil
 	}
-	var out []bench.Point
 	var known []string
-	for _, p := range points {
+	for _, p := range s.Points {
 		known = append(known, p.Name)
-		if slices.Contains(names, p.Name) {
-			out = append(out, p)
-		}
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return nil, fmt.Errorf("unknown operating point %q: one of %s", name, strings.Join(known, ", "))
+			return fmt.Errorf("unknown operating point %q: one of %s", name, strings.Join(known, ", "))
 		}
 	}
-	return out, nil
+	s.Points = slices.DeleteFunc(s.Points, func(p bench.Point) bool { return !slices.Contains(names, p.Name) })
+	s.Primary.Pods = slices.DeleteFunc(s.Primary.Pods, func(p bench.PodSpec) bool {
+		return p.Point != "" && !slices.Contains(names, p.Point)
+	})
+	return nil
 }
 
 // carryOut runs campaigns one after the other and says what came of them.

@@ -126,15 +126,19 @@ func checkHost(scenario bench.Scenario, arms []bench.Arm, host hostFacts) error 
 	}
 	state, err := host.read("/sys/kernel/sched_ext/state")
 	cmdline, _ := host.read("/proc/cmdline")
+	var scheduled []string
 	for _, arm := range arms {
-		if arm.Scheduled() && err != nil {
-			miss("/sys/kernel/sched_ext: arm %s needs a kernel 6.16 or newer with CONFIG_SCHED_CLASS_EXT", arm.Name)
+		if arm.Scheduled() {
+			scheduled = append(scheduled, arm.Name)
 		}
 		for _, word := range arm.Cmdline {
 			if !slices.Contains(strings.Fields(cmdline), word) {
 				miss("%s on the kernel's command line: arm %s needs it, and no other arm may have it; reboot between them", word, arm.Name)
 			}
 		}
+	}
+	if err != nil && len(scheduled) > 0 {
+		miss("/sys/kernel/sched_ext: %s need a kernel 6.16 or newer with CONFIG_SCHED_CLASS_EXT", strings.Join(scheduled, ", "))
 	}
 	if live := strings.TrimSpace(state); err == nil && live != "disabled" {
 		miss("a free sched_ext: its state is %s; stop the scheduler that runs (temper stop)", live)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/temper-sched/temper/internal/bench"
 )
@@ -43,7 +44,15 @@ func (e *NotTheSame) Error() string {
 	for _, d := range e.Differences {
 		text += "\n  " + d
 	}
-	return text + fmt.Sprintf("\nprograms: git checkout %s && make build; kernel, emulator and packages: use the cache that made the record, or its versions", e.Commit)
+	return text + "\n" + remedy(e.Commit) + "; kernel, emulator and packages: those versions, from the mirror or a cache that has them"
+}
+
+// remedy is how to get the programs of a commit.
+func remedy(commit string) string {
+	if base, changed := strings.CutSuffix(commit, "+"); changed || commit == "unknown" {
+		return fmt.Sprintf("programs: they were built from %s and changes that no commit has; only who kept them can run this again (--node, --temper)", base)
+	}
+	return fmt.Sprintf("programs: git checkout %s && make build", commit)
 }
 
 // Rerun does a run on record again, with the campaign's programs and machine,
