@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,7 +24,17 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true})
+	text, err := os.ReadFile("testdata/ladder.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", RequireExplicitExec: true, Setup: func(e *testscript.Env) error {
+		// $RECORDS holds a campaign's directory.
+		records := filepath.Join(e.WorkDir, "campaigns")
+		e.Setenv("RECORDS", records)
+		dir := filepath.Join(records, "ladder")
+		return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, bench.RecordFile), text, 0o644))
+	}})
 }
 
 func TestExitCodes(t *testing.T) {
@@ -38,6 +49,15 @@ func TestExitCodes(t *testing.T) {
 		"node run":          exitUsage,
 		"report testdata":   exitError,
 		"demo --topology x": exitUsage,
+		"run":               exitUsage,
+		"run nothing":       exitUsage,
+		"run burst --on x":  exitUsage,
+		"verify":            exitUsage,
+		"verify nowhere":    exitError,
+		"rerun nowhere":     exitError,
+		"ls a b":            exitUsage,
+		"kernels":           exitOK,
+		"campaign nowhere":  exitUsage,
 	} {
 		var out, err strings.Builder
 		if got := execute(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &err); got != want {
@@ -60,7 +80,7 @@ func TestReportOfRealRecords(t *testing.T) {
 	if got := execute(t.Context(), []string{"report", dir}, nil, &out, &stderr); got != exitVoid {
 		t.Fatalf("exit code %d, want %d: %s", got, exitVoid, stderr.String())
 	}
-	for _, want := range []string{"eevdf ", "void", "p99 without background: ", "page: " + filepath.Join(dir, reportFile)} {
+	for _, want := range []string{"eevdf ", "void", "p99 alone", "summary: " + filepath.Join(dir, summaryFile), "page: " + filepath.Join(dir, reportFile)} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
