@@ -71,6 +71,9 @@ guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
 
+targets: ## the table of targets in README, from the committed records
+	go run ./cmd/temper-lab targets --readme README.md
+
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...
 
@@ -83,4 +86,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help demo bench bench-quick build test check fmt format vet lint unit guest inguest generate generate-diff ci
+.PHONY: help targets demo bench bench-quick build test check fmt format vet lint unit guest inguest generate generate-diff ci

@@ -91,7 +91,7 @@ var rules = []rule{
 			`README.md: "12 µs" names no record`:           {"README.md": "p99 is 12 µs.\n\n[record](bench/records/a)\n", "bench/records/a/report.txt": "12\n"},
 			`README.md: "12 µs" is not in bench/records/a`: {"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 112 12.5\n"},
 		},
-		tree{"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 12\n"},
+		tree{"README.md": "p99 is 12 µs ([record](bench/records/a)).\n\n<!-- targets: -->\n| 13 µs |\n<!-- targets end -->\n", "bench/records/a/report.txt": "p99 12\n"},
 	},
 	{
 		"links lead somewhere", links,

@@ -89,7 +89,7 @@ report from the records.
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newRun(), newCampaign(), newVerify(), newRerun(), newLs(), newKernels(), newReport())
+	root.AddCommand(newDemo(), newRun(), newCampaign(), newVerify(), newRerun(), newLs(), newKernels(), newReport(), newCompare(), newTargets())
 	return root
 }
 

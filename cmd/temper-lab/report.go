@@ -13,16 +13,20 @@ import (
 	"github.com/temper-sched/temper/internal/bench/report"
 )
 
-// reportFile is the page's name in a record directory.
-const reportFile = "report.html"
+// What a report leaves in a record directory.
+const (
+	reportFile  = "report.html"
+	summaryFile = "REPORT.md"
+)
 
 func newReport() *cobra.Command {
 	return &cobra.Command{
 		Use:   "report DIR",
 		Short: "Make the report from the records in DIR",
 		Long: `Report reads the records in DIR, judges every window again, prints the tables
-and writes DIR/` + reportFile + `, one page that needs nothing else. It uses nothing
-but the records.`,
+and writes DIR/` + summaryFile + `, which is to be committed beside the records, and
+DIR/` + reportFile + `, one page that needs nothing else. It uses nothing but the
+records.`,
 		Example: "  temper-lab report out/demo-20261120-091500",
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,7 +35,7 @@ but the records.`,
 	}
 }
 
-// writeReport prints the report on dir's records and writes its page.
+// writeReport prints the report on dir's records and writes its files.
 func writeReport(out io.Writer, dir string) error {
 	r, err := report.Read(dir)
 	if err != nil {
@@ -40,21 +44,32 @@ func writeReport(out io.Writer, dir string) error {
 	if err := r.Text(out); err != nil {
 		return fmt.Errorf("print report: %w", err)
 	}
-	path := filepath.Join(dir, reportFile)
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("create page: %w", err)
-	}
-	if err := r.HTML(f); err != nil {
-		_ = f.Close()
+	summary, page := filepath.Join(dir, summaryFile), filepath.Join(dir, reportFile)
+	if err := writeFile(summary, r.Markdown); err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("write page: %w", err)
+	if err := writeFile(page, r.HTML); err != nil {
+		return err
 	}
-	fmt.Fprintf(out, "\npage: %s\n", path)
-	if r.Void > 0 {
-		return fmt.Errorf("%w: %d of %d", errVoid, r.Void, len(r.Records))
+	fmt.Fprintf(out, "\nsummary: %s\npage: %s\n", summary, page)
+	if windows, void := r.Windows(); void > 0 {
+		return fmt.Errorf("%w: %d of %d", errVoid, void, windows)
+	}
+	return nil
+}
+
+// writeFile makes a file of what write gives.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", path, err)
+	}
+	if err := write(f); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

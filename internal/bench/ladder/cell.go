@@ -257,3 +257,6 @@ func positive(v stats.Values) bool {
 	}
 	return true
 }
+
+// PodCPUsOf estimates how many CPUs' worth of time a pod got.
+func (c *Cell) PodCPUsOf(p *Pod) stats.Estimate { return stats.Ratio(c.sums[length], p.CPUTime) }

@@ -1,280 +1,220 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report makes text and pages of records, and of nothing else: whoever
+// Package report makes text and pages of ladders, and of nothing else: whoever
 // has the records can make the same report.
 package report
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
-// enoughForP999 is the number of requests below which a p99.9 rests on fewer
-// than a hundred of them.
-const enoughForP999 = 100_000
+// The arms that sentences speak of.
+const (
+	ours  = "temper"
+	stock = "eevdf"
+)
 
-// Report is a campaign's figures, by arm and density.
+// perOp is the primary's own figure of what one operation took.
+const perOp = "ns_per_op"
+
+// Report is what one directory of records says.
 type Report struct {
-	Scenario bench.Scenario
-	Arms     []Arm
-	Seeds    []uint64
-	Void     int // windows that no figure is made of
-	Records  []bench.Record
+	Source   string
+	Sections []*Section
 }
 
-// Arm is one arm's ladder.
-type Arm struct {
-	bench.Arm
-	Rows  []Row // by density
-	Style int   // its colour and marker, the same in every report
+// Section is one ladder with its figures. Estimates are made once: each costs
+// thousands of resamples.
+type Section struct {
+	*ladder.Ladder
+	Points []Point
+	Main   *Point
 }
 
-// Row is one step: the merged valid windows of one arm at one density.
+// Point is a section's operating point.
+type Point struct {
+	bench.Point
+	Rate      float64
+	Densities []int
+	Rows      []Row
+	// SLO is the objective in nanoseconds, 0 where there is no stock kernel to
+	// take it from.
+	SLO float64
+}
+
+// Row is one arm at one operating point.
 type Row struct {
-	Density    int
-	Windows    int // valid ones
-	Latency    *bench.Hist
-	Lag        *bench.Hist
-	RunDelay   float64 // the largest share of a window that the client waited for its CPU
-	Offered    float64
-	Achieved   float64
-	Background float64 // CPUs
-	Critical   float64
-	PodCPUs    int
-	// Harvest is background's share of what critical and system work left on
-	// the pods' CPUs, in [0,1]; it says something only while spinners could
-	// have used all of it.
-	Harvest float64
-	// Void are the reasons of the windows that were left out.
-	Void []string
+	*ladder.Arm
+	Cells []Cell
+	Break stats.Break
 }
 
-// Valid says whether the row has figures.
-func (r Row) Valid() bool { return r.Windows > 0 }
-
-// P returns a percentile of the latency, q in [0,1].
-func (r Row) P(q float64) time.Duration { return r.Latency.Quantile(q) }
-
-// FewForP999 says whether the row's p99.9 rests on too few requests.
-func (r Row) FewForP999() bool { return r.Latency.Count() < enoughForP999 }
+// Cell is one step's figures.
+type Cell struct {
+	*ladder.Cell
+	P50, P99   stats.Estimate
+	P999       stats.Estimate // None where too few requests carry it
+	Growth     stats.Estimate // of p99 over the arm's own without background
+	Background stats.Estimate
+	Harvest    stats.Estimate
+	Delay      stats.Estimate // p99 of the critical tier's wakeup delay, by the probe
+	Inversion  stats.Estimate
+	PerOp      stats.Estimate
+	Requests   int64
+}
 
 // Read makes a report of the records in dir.
 func Read(dir string) (*Report, error) {
-	f, err := os.Open(filepath.Join(dir, bench.RecordFile))
+	ladders, err := ladder.Read(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open records: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	records, err := bench.ReadRecords(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return New(records)
+	return New(ladders), nil
 }
 
-// New makes a report of records of one scenario. Verdicts are judged again:
-// a file is not believed because it says so.
-func New(records []bench.Record) (*Report, error) {
-	if len(records) == 0 {
-		return nil, errors.New("make report: no records")
+// New makes a report of the ladders of one directory.
+func New(ladders []*ladder.Ladder) *Report {
+	r := &Report{Source: ladders[0].Source}
+	for _, l := range ladders {
+		r.Sections = append(r.Sections, newSection(l))
 	}
-	r := &Report{Scenario: records[0].Scenario, Records: records}
-	for i := range records {
-		rec := &records[i]
-		if rec.Scenario.Name != r.Scenario.Name {
-			return nil, fmt.Errorf("make report: scenarios %s and %s in one file", r.Scenario.Name, rec.Scenario.Name)
-		}
-		if clock := records[0].Machine.Clock; rec.Machine.Clock != clock {
-			return nil, fmt.Errorf("make report: windows timed by %s and by %s are not comparable", clock, rec.Machine.Clock)
-		}
-		if !slices.Contains(r.Seeds, rec.Seed) {
-			r.Seeds = append(r.Seeds, rec.Seed)
-		}
-		r.row(rec).add(rec, &r.Void)
-	}
-	order := map[string]int{}
-	for i, a := range bench.Arms() {
-		order[a.Name] = i
-	}
-	for i := range r.Arms {
-		a := &r.Arms[i]
-		a.Style = order[a.Name]
-		slices.SortFunc(a.Rows, func(x, y Row) int { return cmp.Compare(x.Density, y.Density) })
-	}
-	slices.SortStableFunc(r.Arms, func(a, b Arm) int { return a.Style - b.Style })
-	return r, nil
+	return r
 }
 
-// row finds or makes the row a record belongs to.
-func (r *Report) row(rec *bench.Record) *Row {
-	i := slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Name == rec.Arm.Name })
-	if i < 0 {
-		r.Arms = append(r.Arms, Arm{Arm: rec.Arm})
-		i = len(r.Arms) - 1
+// Windows is how many windows there are, and how many of them are void.
+func (r *Report) Windows() (all, void int) {
+	for _, s := range r.Sections {
+		all, void = all+s.Windows, void+len(s.Void)
 	}
-	arm := &r.Arms[i]
-	j := slices.IndexFunc(arm.Rows, func(row Row) bool { return row.Density == rec.Window.Step.Density })
-	if j < 0 {
-		arm.Rows = append(arm.Rows, Row{Density: rec.Window.Step.Density, Latency: bench.NewHist(), Lag: bench.NewHist()})
-		j = len(arm.Rows) - 1
-	}
-	return &arm.Rows[j]
+	return all, void
 }
 
-// add merges a window into the row. Rates are means over windows, all windows
-// of a scenario being equally long; latencies are merged, never averaged.
-func (r *Row) add(rec *bench.Record, void *int) {
-	if v := bench.Judge(rec); !v.Valid {
-		*void++
-		r.Void = append(r.Void, v.Reasons...)
-		return
+func newSection(l *ladder.Ladder) *Section {
+	s := &Section{Ladder: l}
+	for _, p := range l.Points() {
+		s.Points = append(s.Points, newPoint(l, p))
 	}
-	w, l := &rec.Window, rec.Window.Ledger
-	r.Latency.Merge(w.Primary.Latency)
-	r.Lag.Merge(w.Primary.Lag)
-	mean := func(into *float64, v float64) { *into += (v - *into) / float64(r.Windows+1) }
-	mean(&r.Offered, w.Primary.Offered)
-	mean(&r.Achieved, w.Primary.Achieved)
-	mean(&r.Background, l.BackgroundCPUs())
-	mean(&r.Critical, l.CriticalCPUs())
-	mean(&r.Harvest, l.Harvest())
-	r.RunDelay = max(r.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
-	r.PodCPUs = l.PodCPUs
-	r.Windows++
-}
-
-// ends returns the arm's first and last step, if both have figures.
-func (a Arm) ends() (first, last Row, ok bool) {
-	if len(a.Rows) < 2 {
-		return first, last, false
-	}
-	first, last = a.Rows[0], a.Rows[len(a.Rows)-1]
-	return first, last, first.Valid() && last.Valid()
-}
-
-// worst returns the step with the highest p99.
-func (a Arm) worst() (worst Row, ok bool) {
-	for _, row := range a.Rows {
-		if row.Valid() && (!ok || row.P(.99) > worst.P(.99)) {
-			worst, ok = row, true
+	for i := range s.Points {
+		if s.Points[i].Name == l.Main().Name {
+			s.Main = &s.Points[i]
 		}
 	}
-	return worst, ok
+	return s
 }
 
-// Headline says in a few sentences what the records show, whatever that is.
-func (r *Report) Headline() []string {
-	var without, with, growth, background, out []string
-	top := 0
-	for _, a := range r.Arms {
-		first, last, ok := a.ends()
-		if !ok && len(a.Rows) < 2 {
-			out = append(out, a.Name+" has a single step: nothing to compare it with.")
-			continue
+func newPoint(l *ladder.Ladder, p bench.Point) Point {
+	out := Point{Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name)}
+	for _, a := range l.Arms {
+		row := Row{Arm: a}
+		for _, d := range out.Densities {
+			row.Cells = append(row.Cells, newCell(a, p.Name, d))
 		}
-		if !ok {
-			out = append(out, fmt.Sprintf("No figure for %s: its first or last step has no valid window.", a.Name))
-			continue
+		out.Rows = append(out.Rows, row)
+	}
+	if idle := out.cell(stock, 0); idle.P99.Known() && len(out.Densities) > 1 {
+		out.SLO = stats.SLO(idle.P99)
+		for i := range out.Rows {
+			out.Rows[i].Break = breakDensity(out.Rows[i], out.SLO)
 		}
-		worst, _ := a.worst()
-		without = append(without, micros(first.P(.99)))
-		with = append(with, fmt.Sprintf("%s under %s", micros(worst.P(.99)), a.Name))
-		growth = append(growth, fmt.Sprintf("%s under %s (at %d)", fold(times(worst.P(.99), first.P(.99))), a.Name, worst.Density))
-		background = append(background, fmt.Sprintf("%.2f under %s", last.Background, a.Name))
-		top = last.Density
-	}
-	if len(growth) == 0 {
-		return out
-	}
-	// The first figure carries the unit for all.
-	background[0] = strings.Replace(background[0], " ", " CPUs ", 1)
-	return slices.Concat([]string{
-		fmt.Sprintf("With up to %d spinners beside it, memcached's worst p99 was %s; without any it was %s.", top, list(with), list(without)),
-		fmt.Sprintf("Growth over its own p99 without background: %s. At %d spinners background got %s.", list(growth), top, list(background)),
-	}, r.versus(top), out)
-}
-
-// versus compares temper with each other arm at both ends of the ladder, the
-// losses in the same words as the wins.
-func (r *Report) versus(top int) []string {
-	i := slices.IndexFunc(r.Arms, func(a Arm) bool { return a.Ops == "temper" })
-	if i < 0 {
-		return nil
-	}
-	idle, full, ok := r.Arms[i].ends()
-	if !ok {
-		return nil
-	}
-	var out []string
-	for _, a := range r.Arms {
-		first, last, ok := a.ends()
-		if a.Name == r.Arms[i].Name || !ok {
-			continue
-		}
-		out = append(out, fmt.Sprintf("Against %s, temper's p99 is %s without background and %s at %d spinners, where background gets %s.", a.Name,
-			change(times(idle.P(.99), first.P(.99)), "higher", "lower", "equal"),
-			change(times(full.P(.99), last.P(.99)), "higher", "lower", "equal"), top,
-			change(full.Background/last.Background, "more", "less", "as much")))
 	}
 	return out
 }
 
-// change puts a ratio in words.
-func change(ratio float64, above, below, same string) string {
-	switch percent := 100 * (ratio - 1); {
-	case percent >= 0.5:
-		return fmt.Sprintf("%.0f %% %s", percent, above)
-	case percent <= -0.5:
-		return fmt.Sprintf("%.0f %% %s", -percent, below)
+func newCell(a *ladder.Arm, point string, density int) Cell {
+	c := Cell{Cell: a.Cell(point, density), P50: stats.None(), P99: stats.None(), P999: stats.None(), Growth: stats.None(), Delay: stats.None()}
+	latency := c.Latency()
+	c.Requests = latency.Total()
+	if c.Requests > 0 {
+		c.P50, c.P99 = stats.Quantile(latency, .5), stats.Quantile(latency, .99)
+		if stats.Enough(.999, c.Requests) {
+			c.P999 = stats.Quantile(latency, .999)
+		}
+		if density > 0 {
+			c.Growth = stats.QuantileRatio(a.Cell(point, 0).Latency(), latency, .99)
+		}
 	}
-	return same
+	if delay := c.Cell.Delay["critical"]; len(delay) > 0 {
+		c.Delay = stats.Quantile(delay, .99)
+	}
+	c.Background, c.Harvest = c.BackgroundCPUs(), c.Cell.Harvest()
+	c.Inversion, c.PerOp = c.Cell.Inversion(), c.Value(perOp)
+	return c
 }
 
-// list joins parts as a sentence does.
-func list(parts []string) string {
-	last := len(parts) - 1
-	if last < 1 {
-		return strings.Join(parts, "")
+func breakDensity(row Row, slo float64) stats.Break {
+	var steps []stats.Step
+	for _, c := range row.Cells {
+		steps = append(steps, stats.Step{Density: c.Density, Tail: c.P99})
 	}
-	return strings.Join(parts[:last], ", ") + " and " + parts[last]
+	return stats.BreakDensity(steps, slo)
 }
 
-// fold shows a growth to three digits.
-func fold(ratio float64) string {
-	if ratio < 10 {
-		return fmt.Sprintf("%.2f×", ratio)
+// cell is an arm's cell at a density, without figures if there is none.
+func (p *Point) cell(arm string, density int) Cell {
+	if row, ok := p.row(arm); ok {
+		return row.at(density)
 	}
-	return fmt.Sprintf("%.0f×", ratio)
+	return emptyCell()
 }
 
-func times(a, b time.Duration) float64 {
-	if b == 0 {
-		return 0
-	}
-	return float64(a) / float64(b)
+func emptyCell() Cell {
+	n := stats.None()
+	return Cell{Cell: &ladder.Cell{}, P50: n, P99: n, P999: n, Growth: n, Background: n, Harvest: n, Delay: n, Inversion: n, PerOp: n}
 }
 
-// micros shows a latency to three digits with its unit, which no line break parts
-// from it.
-func micros(d time.Duration) string {
-	us := float64(d) / 1e3
-	switch {
-	case us < 10:
-		return fmt.Sprintf("%.1f\u00a0µs", us)
-	case us < 1e3:
-		return fmt.Sprintf("%.0f\u00a0µs", us)
-	case us < 1e4:
-		return fmt.Sprintf("%.2f\u00a0ms", us/1e3)
-	case us < 1e5:
-		return fmt.Sprintf("%.1f\u00a0ms", us/1e3)
+func (p *Point) row(arm string) (Row, bool) {
+	i := slices.IndexFunc(p.Rows, func(r Row) bool { return r.Name == arm })
+	if i < 0 {
+		return Row{}, false
 	}
-	return fmt.Sprintf("%.0f\u00a0ms", us/1e3)
+	return p.Rows[i], true
 }
+
+func (r Row) at(density int) Cell {
+	if i := slices.IndexFunc(r.Cells, func(c Cell) bool { return c.Density == density }); i >= 0 {
+		return r.Cells[i]
+	}
+	return emptyCell()
+}
+
+// Top is the highest density.
+func (p *Point) Top() int { return slices.Max(p.Densities) }
+
+// Climbs says whether there are densities to compare.
+func (p *Point) Climbs() bool { return len(p.Densities) > 1 }
+
+// Rivals are the rows to be compared: no controls, and ablations apart.
+func (p *Point) Rivals() []Row {
+	return slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || r.Ablation() })
+}
+
+// Ablations are ours and what it becomes without a part.
+func (p *Point) Ablations() []Row {
+	rows := slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || !r.Ablation() && r.Name != ours })
+	if len(rows) < 2 {
+		return nil
+	}
+	return rows
+}
+
+// Measured says whether any row has a figure of the kind.
+func (p *Point) Measured(of func(Cell) stats.Estimate) bool {
+	return slices.ContainsFunc(p.Rows, func(r Row) bool {
+		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return of(c).Known() })
+	})
+}
+
+// Subject is what the figures are of: "memcached's p99 request latency".
+func (s *Section) Subject() string {
+	if s.Scenario.KindOf().Server {
+		return s.Scenario.Primary.Kind + "'s p99 " + s.Scenario.Measures
+	}
+	return "p99 " + s.Scenario.Measures
+}
+
+// Virtual says whether time is counted in instructions.
+func (s *Section) Virtual() bool { return s.Machine.Virtual() }

@@ -7,217 +7,262 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/invented"
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
-// window is a valid record whose latencies lie around p99.
-func window(arm string, seed uint64, density int, p99 time.Duration, background float64) bench.Record {
-	arms, err := bench.ParseArms([]string{arm})
+// made is the report on invented campaigns.
+func made(t *testing.T, campaigns ...invented.Campaign) *Report {
+	t.Helper()
+	fold := ladder.NewFold("2026-01-01-invented")
+	for _, c := range campaigns {
+		records, err := c.Records()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range records {
+			if err := fold.Add(rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ladders, err := fold.Ladders()
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	s, err := scenarios.Find("memcached-ladder")
-	if err != nil {
-		panic(err)
-	}
-	s.Load.Window, s.Load.Pad, s.Densities, s.Points = time.Second, 0, []int{0, 1, 2, 4, 8, 16}, []bench.Point{{Name: "6k", Rate: 6000}}
-	step := s.Steps()[slices.Index(s.Densities, density)]
-	latency, lag := bench.NewHist(), bench.NewHist()
-	for i := range 6000 {
-		latency.Record(p99 * time.Duration(i) / 5940)
-		lag.Record(2 * time.Microsecond)
-	}
-	used := time.Duration(background * float64(time.Second))
-	sample, after := bench.SchedSample{State: "disabled"}, bench.SchedSample{State: "disabled", At: time.Second}
-	if arms[0].Ops != "" {
-		sample = bench.SchedSample{State: "enabled", Ops: arms[0].Ops, EnableSeq: 1}
-		after = sample
-		after.At = time.Second
-	}
-	return bench.Record{
-		Schema: bench.Schema, Scenario: s, Arm: arms[0], Seed: seed, Commit: "0123456789ab",
-		Machine: bench.Machine{
-			Kernel: "7.2.13+deb14-amd64", Cmdline: "console=ttyS0 " + strings.Join(arms[0].Cmdline, " "), Topology: "1s4c1t",
-			Emulator: "QEMU emulator version 10.0.2", EmulatorArgs: []string{"-accel", "tcg,thread=single"}, Accel: "tcg",
-			Clock: bench.ClockPerVCPU, Packages: map[string]string{"memcached": "1.6.39-1", "libc6": "2.42-3"},
-		},
-		Host: bench.Host{CPU: "Some CPU", CPUs: 2},
-		Window: bench.Window{
-			Step: step, IdleBefore: 1, Probe: &bench.Probe{}, Sched: []bench.SchedSample{sample, after}, Realtime: s.Load.Counted(), Weights: map[string]int{"/kubepods": 300},
-			Primary: bench.Result{Offered: 6000, Achieved: 6000, Requests: 6000, Latency: latency, Lag: lag},
-			Ledger: bench.Ledger{
-				Length: s.Load.Counted(), CPUs: 4, PodCPUs: 3, Critical: 300 * time.Millisecond, Background: used,
-				Instrument: s.Load.Counted(), Idle: 3*s.Load.Counted() - 300*time.Millisecond - used,
-			},
-		},
-	}
+	return New(ladders)
 }
 
-// spaces makes non-breaking spaces plain, for comparison.
-func spaces(text string) string { return strings.ReplaceAll(text, "\u00a0", " ") }
+// climb is a ladder with as few steps as show everything.
+func climb(seeds int, arms ...string) invented.Campaign {
+	s := invented.Ladder("memcached")
+	s.Densities = []int{0, 4, 16, 4, 0}
+	return invented.Campaign{Scenario: s, Arms: arms, Seeds: seeds, Jitter: .002, Shape: invented.Typical}
+}
 
-func ladder() []bench.Record {
-	var out []bench.Record
-	for i, d := range []int{0, 1, 2, 4, 8, 16} {
-		bg := min(float64(d), 2.6)
-		out = append(out,
-			window("temper", 1, d, time.Duration(120+i)*time.Microsecond, bg-.01*float64(i)),
-			window("eevdf", 1, d, []time.Duration{120e3, 210e3, 300e3, 900e3, 21499e3, 1500e3}[i], bg),
-			window("eevdf-tuned", 1, d, time.Duration(121+4*i)*time.Microsecond, bg-.02*float64(i)))
+// plainText makes non-breaking spaces plain and lines one, for comparison.
+func plainText(parts ...string) string {
+	return strings.Join(strings.Fields(plainSpaces(strings.Join(parts, " "))), " ")
+}
+
+func lacks(t *testing.T, text string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in:\n%s", want, text)
+		}
 	}
-	return out
 }
 
 func TestHeadlineIsMadeOfTheFigures(t *testing.T) {
-	r, err := New(ladder())
-	if err != nil {
-		t.Fatal(err)
+	r := made(t, climb(5, "temper", "eevdf", "eevdf-tuned", "static", "temper:landing"))
+	lacks(t, plainText(r.Sections[0].Headline()...),
+		"Beside 16 background spinners, memcached's p99 request latency at 60 % (30,000 a second) is 1.04× (1.0",
+		"its own without any under temper; 32.", " under eevdf, 1.2", " under eevdf-tuned and 1.0", "under static.",
+		"Without any it is 6", "2.59 (2.58–2.59)", " CPUs under eevdf, 99.6 % of what was left",
+		"Against eevdf-tuned, temper's p99 is", "lower (−1", "at 16 spinners; its background work: ",
+		"Against static, temper's p99 is", "as much")
+}
+
+// What is not shown is not said; what is lost is said as what is won.
+func TestChange(t *testing.T) {
+	e := func(figure, low, high float64, seeds int) stats.Estimate {
+		return stats.Estimate{Figure: figure, Low: low, High: high, Seeds: seeds}
 	}
-	if r.Arms[0].Name != "eevdf" || r.Arms[2].Name != "temper" || r.Arms[0].Rows[5].Density != 16 {
-		t.Fatalf("arms or steps are out of order: %+v", r.Arms)
-	}
-	got := spaces(strings.Join(r.Headline(), "\n"))
-	for _, want := range []string{
-		"With up to 16 spinners beside it, memcached's worst p99 was 21.5 ms under eevdf, 141 µs under eevdf-tuned and 125 µs under temper; without any it was 120 µs, 121 µs and 120 µs.",
-		"179× under eevdf (at 8), 1.17× under eevdf-tuned (at 16) and 1.04× under temper (at 16)",
-		"2.60 CPUs under eevdf, 2.50 under eevdf-tuned and 2.55 under temper",
-		"Against eevdf, temper's p99 is equal without background and 92 % lower at 16 spinners, where background gets 2 % less.",
-		"Against eevdf-tuned, temper's p99 is 1 % lower without background and 11 % lower at 16 spinners, where background gets 2 % more.",
+	for want, got := range map[string]string{
+		"3.0 % higher (+1.0 to +5.0 %)":        change(e(1.03, 1.01, 1.05, 8), "higher", "lower"),
+		"3.0 % lower (−5.0 to −1.0 %)":         change(e(.97, .95, .99, 8), "higher", "lower"),
+		"not shown to differ (−1.0 to +7.0 %)": change(e(1.03, .99, 1.07, 8), "higher", "lower"),
+		"3.00× (2.00–4.00) as high":            change(e(3, 2, 4, 8), "higher", "lower"),
+		"2.00× (1.90–2.10) as much":            change(e(2, 1.9, 2.1, 8), "more", "less"),
+		"3.0 % higher":                         change(e(1.03, 1.03, 1.03, 1), "higher", "lower"),
+		"equal":                                change(e(1, 1, 1, 8), "higher", "lower"),
+		"not measured":                         change(stats.None(), "higher", "lower"),
+		"66.0 µs (61.0–71.0)":                  with(e(66e3, 61e3, 71e3, 8), micros),
+		"1.02 ms (950 µs–1.10 ms)":             with(e(1.02e6, 950e3, 1.1e6, 8), micros),
+		"66.0 µs":                              with(e(66e3, 66e3, 66e3, 1), micros),
+		none:                                   with(stats.None(), micros),
+		"1,234,567":                            rate(1234567.2),
+		"123":                                  rate(123),
 	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("headline lacks %q:\n%s", want, got)
+		if plainSpaces(got) != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
-func TestLossesAreSaidInTheSameWords(t *testing.T) {
-	r, err := New([]bench.Record{
-		window("temper", 1, 0, 100*time.Microsecond, 0), window("temper", 1, 4, 300*time.Microsecond, 2),
-		window("eevdf", 1, 0, 100*time.Microsecond, 0), window("eevdf", 1, 4, 200*time.Microsecond, 2.5),
-	})
-	if err != nil {
-		t.Fatal(err)
+func TestControls(t *testing.T) {
+	arms := []string{"eevdf", "temper", "temper:again", "temper:no-probe", "eevdf:inverted"}
+	states := func(c invented.Campaign) map[string]State {
+		out := map[string]State{}
+		for _, control := range made(t, c).Sections[0].Controls() {
+			name, _, _ := strings.Cut(control.Name, ":")
+			out[name] = control.State
+		}
+		return out
 	}
-	if got := strings.Join(r.Headline(), "\n"); !strings.Contains(got, "temper's p99 is equal without background and 50 % higher at 4 spinners, where background gets 20 % less.") {
-		t.Error(got)
-	}
-}
-
-func TestVoidWindowsEnterNoFigure(t *testing.T) {
-	bad := window("temper", 2, 4, time.Second, 2.6)
-	bad.Window.Sched[1].State = "disabled"
-	bad.Verdict = bench.Verdict{Valid: true} // a file may say anything
-	records := append(ladder(), bad)
-	r, err := New(records)
-	if err != nil {
-		t.Fatal(err)
-	}
-	row, _ := r.Arms[2].row(4)
-	if row.Windows != 1 || r.Void != 1 || row.P(.99) > time.Millisecond {
-		t.Errorf("%d windows, %d void, p99 %v", row.Windows, r.Void, row.P(.99))
-	}
-	if got := strings.Join(r.Caveats(), "\n"); !strings.Contains(got, "1 of 19 windows are void") {
-		t.Errorf("caveats do not count it:\n%s", got)
-	}
-	// An arm without a single valid first step has no ratio, and says so.
-	only := []bench.Record{bad, window("temper", 2, 0, time.Millisecond, 0)}
-	if r, err = New(only); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(r.Headline(), "\n"); !strings.Contains(got, "No figure for temper") {
-		t.Error(got)
-	}
-}
-
-func TestSingleStepSaysSo(t *testing.T) {
-	r, err := New([]bench.Record{window("eevdf", 1, 4, 100*time.Microsecond, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(r.Headline(), "\n"); got != "eevdf has a single step: nothing to compare it with." {
-		t.Error(got)
-	}
-	if got := strings.Join(r.Caveats(), "\n"); !strings.Contains(got, "A step has 6000 requests") {
-		t.Error(got)
-	}
-}
-
-func TestSeedsAreMerged(t *testing.T) {
-	r, err := New([]bench.Record{
-		window("eevdf", 1, 0, 100*time.Microsecond, 1), window("eevdf", 2, 0, 300*time.Microsecond, 2), window("eevdf", 3, 0, 300*time.Microsecond, 3),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	row := r.Arms[0].Rows[0]
-	if row.Windows != 3 || row.Latency.Count() != 18000 || math.Abs(row.Background-2) > 1e-9 {
-		t.Errorf("%d windows, %d requests, %.3f background CPUs", row.Windows, row.Latency.Count(), row.Background)
-	}
-	if p := row.P(.99); p < 290*time.Microsecond {
-		t.Errorf("merged p99 is %v: it was averaged", p)
-	}
-}
-
-func TestRefusesWhatCannotBeCompared(t *testing.T) {
-	other := window("eevdf", 1, 0, time.Millisecond, 0)
-	other.Machine.Clock = bench.ClockHost
-	foreign := window("eevdf", 1, 0, time.Millisecond, 0)
-	foreign.Scenario.Name = "redis-ladder"
-	for name, records := range map[string][]bench.Record{
-		"no records":     nil,
-		"not comparable": append(ladder(), other),
-		"scenarios":      append(ladder(), foreign),
-	} {
-		if _, err := New(records); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v", name, err)
+	good := states(climb(5, arms...))
+	for name, want := range map[string]State{"A/A": AsExpected, "positive": AsExpected, "the probe in temper": Told, "null": Told, "ladder up and down": AsExpected, "the client": AsExpected} {
+		if good[name] != want {
+			t.Errorf("%s: %q, want %q", name, good[name], want)
 		}
 	}
+	// A second run that differs, an inverted arm that looks good, a ladder that remembers.
+	bad := climb(5, arms...)
+	bad.Shape = func(arm string, seed uint64, step bench.Step) invented.Shape {
+		if arm == "eevdf:inverted" {
+			arm = "eevdf"
+		}
+		s := invented.Typical(arm, seed, step)
+		if arm == "temper:again" && step.Density == 4 || step.Index == 4 {
+			s.P50, s.P99 = s.P50*11/10, s.P99*11/10
+		}
+		return s
+	}
+	got := states(bad)
+	for _, name := range []string{"A/A", "positive", "ladder up and down"} {
+		if got[name] != Unexpected {
+			t.Errorf("%s: %q, want %q", name, got[name], Unexpected)
+		}
+	}
+	// With few seeds nothing is judged by intervals.
+	if few := states(climb(2, arms...)); few["A/A"] != Told || few["ladder up and down"] != Told {
+		t.Errorf("with two seeds: %v", few)
+	}
 }
 
-func TestPageNeedsNothingElse(t *testing.T) {
-	records := ladder()
-	records[4].Machine.Cmdline = `evil=<script>alert(1)</script>`
-	records[7].Window.Primary.Lost = 3
-	r, err := New(records)
-	if err != nil {
-		t.Fatal(err)
+func TestOneSeedSaysSo(t *testing.T) {
+	s := made(t, climb(1, "eevdf", "temper")).Sections[0]
+	text := plainText(s.Headline()...)
+	if strings.Contains(text, "–") || strings.Contains(text, "(−") {
+		t.Errorf("an interval of one seed: %s", text)
 	}
+	lacks(t, plainText(s.Caveats()...), "One seed (1)", "there are no intervals", "No p99.9 is given")
+	lacks(t, plainText(made(t, climb(3, "eevdf")).Sections[0].Caveats()...), "3 seeds only", "about 75 % of campaigns")
+}
+
+func TestVoidWindowsAreListed(t *testing.T) {
+	c := climb(1, "eevdf", "temper")
+	c.Spoil = func(rec *bench.Record) {
+		if rec.Arm.Name == "temper" && rec.Window.Step.Density == 16 {
+			rec.Window.Primary.Lost = 3
+		}
+	}
+	r := made(t, c)
+	var text, md, html bytes.Buffer
+	for _, err := range []error{r.Text(&text), r.Markdown(&md), r.HTML(&html)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, out := range []string{text.String(), md.String(), html.String()} {
+		lacks(t, plainText(out), "2 of 20 windows are void", "3 requests lost")
+	}
+	if strings.Contains(plainText(r.Sections[0].Headline()...), "under temper") {
+		t.Error("a void step is in the headline")
+	}
+}
+
+func TestWallClockSaysSo(t *testing.T) {
+	c := climb(1, "eevdf")
+	c.Spoil = func(rec *bench.Record) { rec.Machine.Clock = bench.ClockHost }
+	r := made(t, c, climb(1, "eevdf"))
+	if len(r.Sections) != 2 {
+		t.Fatalf("%d sections: clocks share a table", len(r.Sections))
+	}
+	lacks(t, plainText(r.Sections[0].Caveats()...), "Time is the host's")
+	lacks(t, plainText(r.Sections[1].Caveats()...), "Time is virtual")
+}
+
+// kinds are campaigns of every kind of scenario.
+func kinds() map[string]invented.Campaign {
+	own := func(kind, measures string, points []string, densities []int, arms []string, shape func(arm string, step bench.Step, s *invented.Shape)) invented.Campaign {
+		return invented.Campaign{
+			Scenario: invented.Own(kind, measures, points, densities...), Arms: arms, Seeds: 5, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				s.Ops, s.Achieved = 1000, 500
+				shape(arm, step, &s)
+				return s
+			},
+		}
+	}
+	all := []string{"eevdf", "eevdf-tuned", "temper"}
+	return map[string]invented.Campaign{
+		"wakeup": own("wakeup", "wakeup delay", []string{"timer", "eventfd"}, []int{0, 4}, all, func(string, bench.Step, *invented.Shape) {}),
+		"pipe": own("pipe", "hand-over", []string{"one-cpu", "two-cpus"}, []int{0}, []string{"eevdf", "eevdf:no-probe", "temper", "temper:no-probe"}, func(arm string, _ bench.Step, s *invented.Shape) {
+			s.P99, s.Values = 0, map[string]float64{perOp: 1000}
+			if strings.HasPrefix(arm, "temper") {
+				s.Values[perOp] = 1100
+			}
+		}),
+		"weights": own("weights", "wakeup delay", []string{"1:3"}, []int{0}, all, func(arm string, _ bench.Step, s *invented.Shape) {
+			s.Pods = []bench.Pod{{Name: "a", Tier: "standard", Weight: 1, Threads: 3, CPUTime: 100}, {Name: "b", Tier: "standard", Weight: 3, Threads: 8, CPUTime: 301}}
+		}),
+		"starvation": own("starvation", "wait", nil, []int{0, 4}, all, func(arm string, _ bench.Step, s *invented.Shape) {
+			s.Pods = []bench.Pod{{Name: "pinned", Tier: "background", Weight: 1, Threads: 1, CPUTime: 2 * time.Millisecond}}
+		}),
+	}
+}
+
+func TestEveryKindHasAHeadlineAndAPage(t *testing.T) {
+	want := map[string][]string{
+		"wakeup":     {"p99 wakeup delay at timer is 1.02×", "under eevdf-tuned"},
+		"pipe":       {"One-cpu: instructions per hand-over against eevdf, 1.10× (1.10–1.10) under temper and 1.10× (1.10–1.10) under temper:no-probe."},
+		"weights":    {"The farthest that a pod's CPU share is from what its cpu.weight asks for within its tier is 0.2 % (0.2–0.2)", "under temper (pod a at 1:3)"},
+		"starvation": {"The longest that any thread was runnable and did not run is", "90.0 ms under temper"},
+	}
+	for kind, c := range kinds() {
+		r := made(t, c)
+		lacks(t, plainText(r.Sections[0].Headline()...), want[kind]...)
+		render(t, r, kind)
+	}
+}
+
+func TestPageShowsEverything(t *testing.T) {
+	c := climb(5, invented.Arms()...)
+	c.Spoil = func(rec *bench.Record) { rec.Machine.ClockNote = `<script>alert(1)</script>` }
+	text := plainText(render(t, made(t, c), "ladder"))
+	lacks(t, text, "prefers-color-scheme: dark", "p99 request latency, log", "background spinners", "harvest: background", "objective: 2 × idle p99 of eevdf",
+		"p99 over own p99 without background", "wakeup delay of the critical tier", "inversion time per critical CPU time", "&gt; 16", "A/A: temper:again against temper",
+		"Every figure at 60 %", "Temper, a part of it changed or left out", "memcached 1.0-1", "-seed SEED")
+}
+
+// render makes the page and checks what is true of every page.
+func render(t *testing.T, r *Report, name string) string {
+	t.Helper()
 	var page bytes.Buffer
 	if err := r.HTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	text := spaces(page.String())
+	text := page.String()
 	if found := regexp.MustCompile(`(?i)<script|https?:|src=|@import|url\(|<link`).FindString(text); found != "" {
-		t.Errorf("the page reaches for %q", found)
+		t.Errorf("%s: the page reaches for %q", name, found)
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "p99 latency, logarithmic", "background pods, one spinner each", "3 requests lost", "sent at most 2.0 µs late at p99", "memcached 1.6.39-1", "0123456789ab"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q", want)
+	for _, figure := range regexp.MustCompile(`(?s)<figure>.*?</figure>`).FindAllString(text, -1) {
+		if err := wellFormed(figure); err != nil {
+			t.Errorf("%s: %v in %.80s…", name, err, figure)
+		}
+		if strings.Contains(figure, "NaN") || strings.Contains(figure, "Inf") {
+			t.Errorf("%s: a drawing with no number in it: %.80s…", name, figure)
 		}
 	}
-	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
-		if err := wellFormed(svg); err != nil {
-			t.Errorf("%v in %.80s…", err, svg)
-		}
-		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
-			t.Errorf("a drawing with no number in it: %.80s…", svg)
-		}
-	}
+	// To look at: TEMPER_PAGE_DIR=DIR go test ./internal/bench/report
 	if dir := os.Getenv("TEMPER_PAGE_DIR"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, "page.html"), page.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".html"), page.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return text
 }
 
 func wellFormed(text string) error {
@@ -230,55 +275,66 @@ func wellFormed(text string) error {
 	}
 }
 
-func TestTextIsAligned(t *testing.T) {
-	records := ladder()
-	records[1].Window.Primary.Lost = 3
-	r, err := New(records)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestTablesAreAligned(t *testing.T) {
 	var out strings.Builder
+	r := made(t, climb(2, "eevdf", "temper"))
 	if err := r.Text(&out); err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile(`(?m)^(  (eevdf|temper)|p99 latency|background CPUs).*$`).FindAllString(out.String(), -1)
-	if len(rows) != 8 {
+	rows := regexp.MustCompile(`(?m)^  (arm|eevdf|temper) .*$`).FindAllString(out.String(), -1)
+	if len(rows) != 6 {
 		t.Fatalf("%d rows of two tables:\n%s", len(rows), out.String())
 	}
-	for _, row := range rows {
-		if n := len([]rune(row)); n != 16+6*9 {
-			t.Errorf("row of %d columns: %q", n, row)
+	for i, row := range rows {
+		if n, want := len([]rune(row)), len([]rune(rows[i/3*3])); n != want {
+			t.Errorf("row of %d columns, its head has %d: %q", n, want, row)
 		}
 	}
-	if !strings.Contains(out.String(), "void") {
-		t.Error("a void step does not show")
+	var md strings.Builder
+	if err := r.Markdown(&md); err != nil {
+		t.Fatal(err)
 	}
-	line, head := Line(&records[0]), []rune(Columns)
-	if n := strings.LastIndex(line, "void") + strings.LastIndex(line, "valid"); n == -2 {
-		t.Errorf("no verdict in %q", line)
+	for line := range strings.Lines(md.String()) {
+		if strings.HasPrefix(line, "| eevdf ") && strings.Count(line, "|") != 9 {
+			t.Errorf("a row that is no row of its table: %q", line)
+		}
 	}
-	if at := strings.Index(string(head), "verdict"); at < 0 {
-		t.Error("no verdict column")
+}
+
+func TestLineHasAllColumns(t *testing.T) {
+	records, err := climb(1, "temper").Records()
+	if err != nil {
+		t.Fatal(err)
 	}
+	line := Line(records[7])
+	lacks(t, line, "temper", "60 %", "30000", "2.55", "valid")
+	if end := strings.Index(Columns, "  verdict"); !strings.HasPrefix(string([]rune(line)[len([]rune(Columns[:end])):]), "  valid") {
+		t.Errorf("the verdict is not below its head:\n%s\n%s", Columns, line)
+	}
+	records[7].Window.Primary.Latency = nil
+	lacks(t, Line(records[7]), none)
 }
 
 func TestTicks(t *testing.T) {
 	for name, tc := range map[string]struct {
-		chart chart
-		want  []float64
+		axis   axis
+		values []float64
+		want   []float64
 	}{
-		"linear": {chart{series: []series{{y: []float64{0, 1.3, math.NaN()}}}, limit: 3}, []float64{0, .5, 1, 1.5, 2, 2.5, 3, 3.5}},
-		"log":    {chart{log: true, series: []series{{y: []float64{120, 1500}}}}, []float64{100, 200, 500, 1000, 2000}},
-		"empty":  {chart{log: true, series: []series{{y: []float64{math.NaN()}}}}, []float64{1, 2, 5, 10}},
+		"linear":  {axis{}, []float64{0, 1.3, 3.15}, []float64{0, .5, 1, 1.5, 2, 2.5, 3, 3.5}},
+		"log":     {axis{log: true}, []float64{120, 1500}, []float64{100, 200, 500, 1000, 2000}},
+		"empty":   {axis{log: true}, []float64{0}, []float64{1, 2, 5, 10}},
+		"decades": {axis{log: true}, []float64{1, 1e6}, []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6}},
 	} {
-		low, high := tc.chart.bounds()
-		got := tc.chart.ticks(low, high)
+		a := tc.axis
+		a.fit(tc.values...)
+		got := a.ticks()
 		if len(got) != len(tc.want) {
 			t.Errorf("%s: ticks %v, want %v", name, got, tc.want)
 			continue
 		}
 		for i := range got {
-			if math.Abs(got[i]-tc.want[i]) > 1e-9 {
+			if d := got[i] - tc.want[i]; d > 1e-6 || d < -1e-6 {
 				t.Errorf("%s: ticks %v, want %v", name, got, tc.want)
 			}
 		}

@@ -5,65 +5,82 @@ package report
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/temper-sched/temper/internal/bench"
+	"unicode/utf8"
 )
 
-// Columns is the head of the lines that Line makes.
-const Columns = "arm          spinners   p50 µs   p99 µs  p99.9 µs     max µs     rps  background CPUs  verdict"
-
-// Line shows one record, aligned under Columns.
-func Line(rec *bench.Record) string {
-	c, l := rec.Window.Primary, rec.Window.Ledger
-	mark := " "
-	if c.Latency.Count() < enoughForP999 {
-		mark = "*"
-	}
-	verdict := "valid"
-	if !rec.Verdict.Valid {
-		verdict = "void: " + strings.Join(rec.Verdict.Reasons, "; ")
-	}
-	return fmt.Sprintf("%-12s %8d %s %s %s%s %s %7.0f %16.2f  %s", rec.Arm.Name, rec.Window.Step.Density,
-		column(8, c.Latency.Quantile(.5)), column(8, c.Latency.Quantile(.99)), column(9, c.Latency.Quantile(.999)), mark,
-		column(9, c.Latency.Max()), c.Achieved, l.BackgroundCPUs(), verdict)
-}
-
-// column shows a duration in microseconds, right-aligned.
-func column(width int, d time.Duration) string {
-	us := float64(d) / 1e3
-	if us < 100 {
-		return fmt.Sprintf("%*.1f", width, us)
-	}
-	return fmt.Sprintf("%*.0f", width, us)
-}
-
-// Text writes the summary: each figure at each step, the arms side by side,
-// and the headline.
+// Text writes the report for a terminal.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
-	for _, table := range []struct {
-		title string
-		cell  func(Row) string
-	}{
-		{"p99 latency, µs", func(row Row) string { return column(0, row.P(.99)) }},
-		{"background CPUs", func(row Row) string { return fmt.Sprintf("%.2f", row.Background) }},
-	} {
-		r.table(&b, table.title, table.cell)
-	}
-	for _, sentence := range r.Headline() {
-		fmt.Fprintln(&b, wrap(sentence, "", ""))
-	}
-	fmt.Fprintln(&b)
-	for _, caveat := range r.Caveats() {
-		fmt.Fprintln(&b, wrap(caveat, "- ", "  "))
+	for i, s := range r.Sections {
+		if i > 0 {
+			fmt.Fprintln(&b)
+		}
+		fmt.Fprintf(&b, "%s · %s · %s\n\n", s.Scenario.Name, s.Machine.Topology, number(s.Windows, "window"))
+		for _, sentence := range s.Headline() {
+			fmt.Fprintln(&b, wrap(sentence, "", ""))
+		}
+		for i := range s.Points {
+			fmt.Fprintln(&b)
+			s.Summary(&s.Points[i]).text(&b, s.pointTitle(&s.Points[i]))
+		}
+		for _, t := range []Table{s.Shares(), s.Waits()} {
+			if len(t.Rows) > 0 {
+				fmt.Fprintln(&b)
+				t.text(&b, "")
+			}
+		}
+		fmt.Fprintln(&b)
+		for _, c := range s.Controls() {
+			fmt.Fprintln(&b, wrap(fmt.Sprintf("%s: %s. %s", c.Name, c.Did, capital(string(c.State))), "= ", "  "))
+		}
+		for _, caveat := range s.Caveats() {
+			fmt.Fprintln(&b, wrap(caveat, "- ", "  "))
+		}
+		for _, v := range s.Void {
+			fmt.Fprintln(&b, wrap(v.ID+": "+strings.Join(v.Reasons, "; "), "void ", "     "))
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// pointTitle names an operating point with its rate.
+func (s *Section) pointTitle(p *Point) string {
+	switch {
+	case p.Name == "" && p.Rate == 0:
+		return ""
+	case p.Rate == 0:
+		return p.Name
+	case p.Share > 0:
+		return fmt.Sprintf("%s: %s a second, %.0f%s%% of the most it can", p.Name, rate(p.Rate), 100*p.Share, nbsp)
+	}
+	return fmt.Sprintf("%s: %s a second", p.Name, rate(p.Rate))
+}
+
+// text writes the table with aligned columns: names to the left, figures to the right.
+func (t Table) text(b *strings.Builder, title string) {
+	if title != "" {
+		fmt.Fprintln(b, title)
+	}
+	width := make([]int, len(t.Head))
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range append([][]string{t.Head}, t.Rows...) {
+		var line strings.Builder
+		for i, cell := range row {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			if i == 0 {
+				line.WriteString("  " + cell + pad)
+			} else {
+				line.WriteString("  " + pad + cell)
+			}
+		}
+		fmt.Fprintln(b, strings.TrimRight(line.String(), " "))
+	}
 }
 
 // wrap breaks a sentence into lines a terminal shows whole.
@@ -72,7 +89,7 @@ func wrap(sentence, first, rest string) string {
 	var b strings.Builder
 	line := first
 	for i, word := range strings.Split(sentence, " ") {
-		if i > 0 && len([]rune(line))+len([]rune(word)) >= width {
+		if i > 0 && utf8.RuneCountInString(line)+utf8.RuneCountInString(word) >= width {
 			b.WriteString(line + "\n")
 			line = rest
 		} else if i > 0 {
@@ -83,107 +100,65 @@ func wrap(sentence, first, rest string) string {
 	return b.String() + line
 }
 
-func (r *Report) table(b *strings.Builder, title string, cell func(Row) string) {
-	fmt.Fprintf(b, "%-16s", title)
-	for _, d := range r.densities() {
-		fmt.Fprintf(b, "%9s", fmt.Sprintf("n=%d", d))
-	}
-	fmt.Fprintln(b)
-	for _, a := range r.Arms {
-		fmt.Fprintf(b, "  %-14s", a.Name)
-		for _, d := range r.densities() {
-			text := "–"
-			if row, ok := a.row(d); ok {
-				if text = "void"; row.Valid() {
-					text = cell(row)
-				}
+// Markdown writes REPORT.md: short, and every figure that prose may quote.
+func (r *Report) Markdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\nGenerated from records.jsonl by `temper-lab report`; do not edit. How to read it: [docs/laboratory.md](../../../docs/laboratory.md).\n", r.title())
+	for _, s := range r.Sections {
+		fmt.Fprintf(&b, "\n## %s, %s\n\n", s.Scenario.Title, s.Machine.Topology)
+		for i, sentence := range s.Headline() {
+			if i == 0 {
+				sentence = "**" + sentence + "**"
 			}
-			fmt.Fprintf(b, "%9s", text)
+			fmt.Fprintf(&b, "%s\n\n", fill(sentence))
 		}
-		fmt.Fprintln(b)
-	}
-	fmt.Fprintln(b)
-}
-
-// densities lists the steps that any arm has, ascending.
-func (r *Report) densities() []int {
-	seen := map[int]bool{}
-	for _, a := range r.Arms {
-		for _, row := range a.Rows {
-			seen[row.Density] = true
+		for i := range s.Points {
+			s.Summary(&s.Points[i]).markdown(&b, s.pointTitle(&s.Points[i]))
 		}
-	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
-func (a Arm) row(density int) (Row, bool) {
-	for _, row := range a.Rows {
-		if row.Density == density {
-			return row, true
+		s.Shares().markdown(&b, "CPU shares")
+		s.Waits().markdown(&b, "Longest waits")
+		s.ControlTable().markdown(&b, "Controls")
+		fmt.Fprintf(&b, "### Caveats\n\n")
+		for _, caveat := range s.Caveats() {
+			fmt.Fprintf(&b, "%s\n", wrap(plainSpaces(caveat), "- ", "  "))
 		}
-	}
-	return Row{}, false
-}
-
-// Caveats says what the figures cannot say.
-func (r *Report) Caveats() []string {
-	var out []string
-	switch r.Records[0].Machine.Clock {
-	case bench.ClockPerVCPU:
-		out = append(out, "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. They contain no caches, SMT, NUMA, C-states or frequencies, and are not the latencies of any real machine.")
-	case bench.ClockShared:
-		out = append(out, "Time is virtual and all vCPUs share one instruction clock: with more busy vCPUs each runs slower, under any scheduler. Compare arms at equal density only, never densities with each other. No caches, SMT, NUMA, C-states or frequencies.")
-	default:
-		out = append(out, "Time is the host's: whatever else ran on it is in the figures.")
-	}
-	if note := r.Records[0].Machine.ClockNote; note != "" {
-		out = append(out, "Clock: "+note+".")
-	}
-	if len(r.Seeds) == 1 {
-		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals. Differences of a few percent mean nothing.", r.Seeds[0]))
-	}
-	if few, most := r.requests(); few > 0 && few < enoughForP999 {
-		out = append(out, fmt.Sprintf("* A step has %s requests: its p99 rests on about %d of them, its p99.9 on about %d, its maximum on one.", between(few, most), few/100, few/1000))
-	}
-	out = append(out, fmt.Sprintf("One operating point: %.0f requests a second to %d threads, open loop, Poisson arrivals, latency from the intended send time. Pods share all CPUs but the last, which is the client's.", r.Records[0].Window.Step.Rate, r.Scenario.Primary.Threads))
-	if lag, wait := r.client(); lag > 0 {
-		out = append(out, fmt.Sprintf("The client was not the bottleneck: it sent at most %s late at p99 and waited at most %.2f %% of a window for its CPU. That lag is part of every latency shown.", micros(lag), 100*wait))
-	}
-	if r.Void > 0 {
-		out = append(out, fmt.Sprintf("%d of %d windows are void and enter no figure; they are kept in the record file with their reasons.", r.Void, len(r.Records)))
-	}
-	return out
-}
-
-// between shows a range, or the one number it is.
-func between(few, most int64) string {
-	if few == most {
-		return strconv.FormatInt(few, 10)
-	}
-	return fmt.Sprintf("%d to %d", few, most)
-}
-
-// client is the client's worst p99 lag and its worst share of waiting.
-func (r *Report) client() (lag time.Duration, wait float64) {
-	for _, a := range r.Arms {
-		for _, row := range a.Rows {
-			lag, wait = max(lag, row.Lag.Quantile(.99)), max(wait, row.RunDelay)
-		}
-	}
-	return lag, wait
-}
-
-// requests is the smallest and largest number of requests behind a step.
-func (r *Report) requests() (few, most int64) {
-	for _, a := range r.Arms {
-		for _, row := range a.Rows {
-			if n := row.Latency.Count(); row.Valid() {
-				if few == 0 || n < few {
-					few = n
-				}
-				most = max(most, n)
+		if len(s.Void) > 0 {
+			fmt.Fprintf(&b, "\n### Void windows\n\n")
+			for _, v := range s.Void {
+				fmt.Fprintf(&b, "%s\n", wrap(plainSpaces("`"+v.ID+"`: "+strings.Join(v.Reasons, "; ")), "- ", "  "))
 			}
 		}
+		fmt.Fprintf(&b, "\n### Provenance\n\n")
+		for _, f := range s.Facts.List() {
+			fmt.Fprintf(&b, "- %s: %s\n", f.Name, plainSpaces(strings.Join(f.Values, " · ")))
+		}
 	}
-	return few, most
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// title names the directory's records.
+func (r *Report) title() string {
+	if len(r.Sections) == 1 {
+		return fmt.Sprintf("%s: %s", r.Source, r.Sections[0].Scenario.Title)
+	}
+	return fmt.Sprintf("%s: %s", r.Source, number(len(r.Sections), "scenario"))
+}
+
+func plainSpaces(text string) string { return strings.ReplaceAll(text, nbsp, " ") }
+
+func fill(sentence string) string { return wrap(plainSpaces(sentence), "", "") }
+
+func (t Table) markdown(b *strings.Builder, title string) {
+	if len(t.Rows) == 0 {
+		return
+	}
+	if title != "" {
+		fmt.Fprintf(b, "### %s\n\n", plainSpaces(title))
+	}
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(t.Head, " | "), strings.Repeat("---|", len(t.Head)))
+	for _, row := range t.Rows {
+		fmt.Fprintf(b, "| %s |\n", plainSpaces(strings.Join(row, " | ")))
+	}
+	fmt.Fprintln(b)
 }

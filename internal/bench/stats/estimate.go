@@ -36,7 +36,10 @@ func None() Estimate {
 }
 
 // Known says whether anything was measured.
-func (e Estimate) Known() bool { return e.Seeds > 0 && !math.IsNaN(e.Figure) }
+func (e Estimate) Known() bool { return e.Seeds > 0 && finite(e.Figure) }
+
+// finite is false for what dividing by nothing gives.
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // HasInterval says whether Low and High mean something.
 func (e Estimate) HasInterval() bool { return e.Known() && e.Seeds > 1 }
@@ -125,7 +128,7 @@ func estimate(n int, of func(times []int) float64) Estimate {
 		times[i] = 1
 	}
 	e := Estimate{Figure: of(times), Seeds: n}
-	if e.Low, e.High = e.Figure, e.Figure; n == 1 || math.IsNaN(e.Figure) {
+	if e.Low, e.High = e.Figure, e.Figure; n == 1 || !finite(e.Figure) {
 		return e
 	}
 	draw := rand.New(rand.NewPCG(1, 2))
@@ -135,7 +138,7 @@ func estimate(n int, of func(times []int) float64) Estimate {
 		for range n {
 			times[draw.IntN(n)]++
 		}
-		if f := of(times); !math.IsNaN(f) {
+		if f := of(times); finite(f) {
 			figures = append(figures, f)
 		}
 	}

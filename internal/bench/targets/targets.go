@@ -7,8 +7,10 @@ package targets
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,7 +52,8 @@ type Part struct {
 // Records is the directory of committed records, from the repository's root.
 const Records = "bench/records"
 
-// Load reads all ladders below root, oldest directory first.
+// Load reads all ladders below root, oldest directory first. Records of an
+// older schema are left out: this program cannot judge them.
 func Load(root string) ([]*ladder.Ladder, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -59,7 +62,12 @@ func Load(root string) ([]*ladder.Ladder, error) {
 	var out []*ladder.Ladder
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if _, err := os.Stat(filepath.Join(dir, bench.RecordFile)); err != nil {
+		if !e.IsDir() {
+			continue
+		}
+		if current, err := current(filepath.Join(dir, bench.RecordFile)); err != nil {
+			return nil, err
+		} else if !current {
 			continue
 		}
 		ladders, err := ladder.Read(dir)
@@ -69,6 +77,26 @@ func Load(root string) ([]*ladder.Ladder, error) {
 		out = append(out, ladders...)
 	}
 	return out, nil
+}
+
+// current says whether a record file is there and its first record is of the
+// schema that this program knows.
+func current(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open records: %w", err)
+	}
+	defer f.Close()
+	var first struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.NewDecoder(f).Decode(&first); err != nil {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	return first.Schema >= bench.Schema, nil
 }
 
 // All returns every target in the design's order.
@@ -209,7 +237,7 @@ type sample struct {
 // worst picks the sample farthest on the wrong side. Where there is none, ok is
 // false.
 func worst(samples []sample, b bound) (sample, bool) {
-	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() || math.IsInf(s.Figure, 0) })
+	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() })
 	if len(samples) == 0 {
 		return sample{}, false
 	}

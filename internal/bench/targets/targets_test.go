@@ -3,8 +3,10 @@
 package targets
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -112,6 +114,15 @@ func TestMetTargets(t *testing.T) {
 			t.Errorf("%s: figure %v, want about %v", id, f, want)
 		}
 	}
+	var text strings.Builder
+	if err := Text(&text, []Target{got["T16"], got["T1"]}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"T16  met", "instructions per wakeup against eevdf: 1.10× (1.10× to 1.10×) (≤ 1.25×) at pipe", "T1   open", "2 targets: 1 met, 0 missed, 1 without"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
 	near("T1", 1.04)
 	near("T16", 1.1)
 	near("T21", .25*401/100-1) // the share of 100 in 401 where a quarter was asked for
@@ -175,6 +186,59 @@ func TestTheWholeIntervalMustMeetTheBound(t *testing.T) {
 	p := target.Parts[0]
 	if target.Met == nil || *target.Met || p.Interval == nil || p.Interval[1] < 1.1 {
 		t.Errorf("met %v with %+v", target.Met, p)
+	}
+}
+
+func TestReadmeIsCurrent(t *testing.T) {
+	const root = "../../../"
+	readme, err := os.ReadFile(root + "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ladders, err := Load(root + Records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Splice(readme, All(ladders))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(readme, want) {
+		t.Error("README.md is not what the records say; run: make targets")
+	}
+}
+
+func TestSpliceNeedsItsMarks(t *testing.T) {
+	for _, text := range []string{"", Begin + "\n", End + "\n"} {
+		if _, err := Splice([]byte(text), nil); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+	got, err := Splice([]byte("a\n"+Begin+"\nold\n"+End+"\nz\n"), All(nil))
+	if err != nil || strings.Contains(string(got), "\nold\n") || !strings.HasPrefix(string(got), "a\n") || !strings.HasSuffix(string(got), "z\n") {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestOlderRecordsAreLeftOut(t *testing.T) {
+	root := t.TempDir()
+	for dir, text := range map[string]string{"old": `{"schema":1}`, "broken": ""} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(root, dir, bench.RecordFile)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Load(root); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("an empty file: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "broken")); err != nil {
+		t.Fatal(err)
+	}
+	if ladders, err := Load(root); err != nil || len(ladders) != 0 {
+		t.Errorf("%d ladders, %v", len(ladders), err)
 	}
 }
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+// Caveats says what the figures cannot say.
+func (s *Section) Caveats() []string {
+	out := []string{s.clockCaveat()}
+	switch n := len(s.Seeds); {
+	case n == 1:
+		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0]))
+	case n < 5:
+		out = append(out, fmt.Sprintf("%d seeds only: the interval is the range of what they can be drawn to, and holds the truth in about %.0f%s%% of campaigns instead of 95.", n, 100*(1-math.Pow(.5, float64(n-1))), nbsp))
+	default:
+		out = append(out, fmt.Sprintf("Figures are of %d seeds; intervals are 95%s%%, by drawing the seeds anew 10,000 times (the seeds, not the requests, are what was repeated).", n, nbsp))
+	}
+	if few, most := s.requests(); few > 0 {
+		text := fmt.Sprintf("A step has %s requests of all seeds: p99 rests on about %s of them, the maximum on one.", between(few, most), between(few/100, most/100))
+		if most < 100_000 {
+			text += " No p99.9 is given: it would need 100,000."
+		}
+		out = append(out, text)
+	}
+	if s.Scenario.KindOf().Server {
+		out = append(out, fmt.Sprintf("Open loop, %s arrivals, latency from the intended send time. Client and server share the node; the last CPU is the client's alone.", s.Scenario.Load.Arrivals))
+	}
+	if p := s.Main; p != nil && p.Climbs() {
+		out = append(out, "Background is spinners: they want every cycle, touch no memory and make no system calls. Work that shares caches or locks with the primary can hurt it in ways that no scheduler sees. Harvest is background's share of what all else left on the pods' CPUs; with fewer spinners than CPUs it cannot reach all.")
+	}
+	if s.Arm(ours) != nil && s.Main != nil && s.Main.cell(ours, 0).Inversion.Known() {
+		out = append(out, "The probe that measures wakeup delay and inversion runs in every arm and is part of every latency.")
+	}
+	if n := len(s.Void); n > 0 {
+		out = append(out, fmt.Sprintf("%d of %s are void and enter no figure; they are kept in the record file and listed below with their reasons.", n, number(s.Windows, "window")))
+	}
+	return out
+}
+
+func (s *Section) clockCaveat() string {
+	switch s.Machine.Clock {
+	case bench.ClockPerVCPU:
+		return "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."
+	case bench.ClockShared:
+		return "Time is virtual and all vCPUs share one instruction clock: with more busy vCPUs each runs slower, under any scheduler. Compare arms at equal density only, with `static` as the occupied control, never densities with each other. No caches, SMT cost, NUMA, C-states or frequencies."
+	}
+	return "Time is the host's: whatever else ran on it is in the figures, and a repetition gives others. Nothing here may be put beside figures of virtual time."
+}
+
+func between(few, most int64) string {
+	if few == most {
+		return rate(float64(few))
+	}
+	return rate(float64(few)) + " to " + rate(float64(most))
+}
+
+// requests is the smallest and largest number of requests behind a step.
+func (s *Section) requests() (few, most int64) {
+	for _, p := range s.Points {
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				if n := c.Requests; n > 0 {
+					if few == 0 || n < few {
+						few = n
+					}
+					most = max(most, n)
+				}
+			}
+		}
+	}
+	return few, most
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Comparison is B against A, step by step.
+type Comparison struct {
+	A     string      `json:"a"`
+	B     string      `json:"b"`
+	Steps []StepRatio `json:"steps"`
+}
+
+// StepRatio is how many times A's figures B's are at one step, over the seeds
+// that both have. What was not measured is left out.
+type StepRatio struct {
+	Scenario   string          `json:"scenario"`
+	Topology   string          `json:"topology"`
+	ArmA       string          `json:"arm_a"`
+	ArmB       string          `json:"arm_b"`
+	Point      string          `json:"point,omitempty"`
+	Density    int             `json:"density"`
+	P50        *stats.Estimate `json:"p50,omitempty"`
+	P99        *stats.Estimate `json:"p99,omitempty"`
+	P999       *stats.Estimate `json:"p999,omitempty"`
+	Background *stats.Estimate `json:"background,omitempty"`
+	PerOp      *stats.Estimate `json:"per_op,omitempty"`
+}
+
+// Arms compares two arms wherever both are in the same ladder.
+func Arms(ladders []*ladder.Ladder, a, b string) (Comparison, error) {
+	c := Comparison{A: a, B: b}
+	for _, l := range ladders {
+		if x, y := l.Arm(a), l.Arm(b); x != nil && y != nil {
+			c.add(l, x, l, y)
+		}
+	}
+	if len(c.Steps) == 0 {
+		return c, fmt.Errorf("compare %s with %s: no step that both have; arms there: %s", a, b, strings.Join(armNames(ladders), ", "))
+	}
+	return c, nil
+}
+
+// Directories compares two directories' ladders of the same scenario, topology
+// and clock, arm by arm.
+func Directories(a, b []*ladder.Ladder) (Comparison, error) {
+	c := Comparison{A: a[0].Source, B: b[0].Source}
+	for _, x := range a {
+		for _, y := range b {
+			if x.Scenario.Name != y.Scenario.Name || x.Machine.Topology != y.Machine.Topology || x.Machine.Clock != y.Machine.Clock {
+				continue
+			}
+			for _, arm := range x.Arms {
+				if other := y.Arm(arm.Name); other != nil {
+					c.add(x, arm, y, other)
+				}
+			}
+		}
+	}
+	if len(c.Steps) == 0 {
+		return c, fmt.Errorf("compare %s with %s: no scenario, topology, clock, arm, step and seed that both have", c.A, c.B)
+	}
+	return c, nil
+}
+
+func armNames(ladders []*ladder.Ladder) []string {
+	var out []string
+	for _, l := range ladders {
+		for _, a := range l.Arms {
+			if !slices.Contains(out, a.Name) {
+				out = append(out, a.Name)
+			}
+		}
+	}
+	return out
+}
+
+func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b *ladder.Arm) {
+	for _, p := range la.Points() {
+		for _, d := range la.Densities(p.Name) {
+			if !slices.Contains(lb.Densities(p.Name), d) {
+				continue
+			}
+			step := StepRatio{Scenario: la.Scenario.Name, Topology: la.Machine.Topology, ArmA: a.Name, ArmB: b.Name, Point: p.Name, Density: d}
+			if step.fill(a.Cell(p.Name, d), b.Cell(p.Name, d)) {
+				c.Steps = append(c.Steps, step)
+			}
+		}
+	}
+}
+
+// fill estimates what both cells have and says whether that is anything.
+func (s *StepRatio) fill(a, b *ladder.Cell) bool {
+	known := false
+	keep := func(into **stats.Estimate, e stats.Estimate) {
+		if e.Known() {
+			*into, known = &e, true
+		}
+	}
+	x, y := a.Latency(), b.Latency()
+	for q, into := range map[float64]**stats.Estimate{.5: &s.P50, .99: &s.P99, .999: &s.P999} {
+		if len(x) > 0 && len(y) > 0 && stats.Enough(q, min(x.Total(), y.Total())) {
+			keep(into, stats.QuantileRatio(x, y, q))
+		}
+	}
+	if s.Density > 0 {
+		keep(&s.Background, b.BackgroundRatio(a))
+	}
+	keep(&s.PerOp, b.ValueRatio(a, perOp))
+	return known
+}
+
+// Text writes the comparison as a table per scenario. A ratio whose interval
+// leaves out 1 has a mark.
+func (c Comparison) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, times %s; * where the interval leaves out 1\n", c.B, c.A)
+	for i := 0; i < len(c.Steps); {
+		first := c.Steps[i]
+		t := Table{Head: []string{"step", "spinners", "p50", "p99", "p99.9", "background", "per op", "seeds"}}
+		for ; i < len(c.Steps) && c.Steps[i].table() == first.table(); i++ {
+			t.Rows = append(t.Rows, c.Steps[i].row())
+		}
+		fmt.Fprintln(&b)
+		t.dense().text(&b, first.table())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// table names the table that a step stands in.
+func (s StepRatio) table() string {
+	arm := s.ArmB
+	if s.ArmA != s.ArmB {
+		arm = s.ArmB + " against " + s.ArmA
+	}
+	return fmt.Sprintf("%s, %s, %s", s.Scenario, s.Topology, arm)
+}
+
+func (s StepRatio) row() []string {
+	out := []string{nameOr(s.Point, "step"), strconv.Itoa(s.Density)}
+	seeds := 0
+	for _, e := range []*stats.Estimate{s.P50, s.P99, s.P999, s.Background, s.PerOp} {
+		switch {
+		case e == nil:
+			out = append(out, none)
+			continue
+		case e.Excludes(1):
+			out = append(out, with(*e, fold)+"*")
+		default:
+			out = append(out, with(*e, fold)+" ")
+		}
+		seeds = max(seeds, e.Seeds)
+	}
+	return append(out, strconv.Itoa(seeds))
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Control is a check of the instrument: what it should show and what it did.
+type Control struct {
+	Name   string
+	Should string
+	Did    string
+	State  State
+}
+
+// State says how a control came out.
+type State string
+
+// The states, as tables show them.
+const (
+	AsExpected State = "as expected"
+	Unexpected State = "NOT as expected"
+	Told       State = "for the reader"
+)
+
+// Class is the state's name in style sheets.
+func (c Control) Class() string {
+	return map[State]string{AsExpected: "ok", Unexpected: "no", Told: "told"}[c.State]
+}
+
+// compared is one step's ratio of p99.
+type compared struct {
+	stats.Estimate
+	where string
+}
+
+// Controls lists the checks that the records contain.
+func (s *Section) Controls() []Control {
+	var out []Control
+	for _, a := range s.Arms {
+		base := s.Arm(a.Base())
+		switch {
+		case base == nil || base == a:
+		case a.Again:
+			out = append(out, s.again(a, base)...)
+		case a.Inverted:
+			out = append(out, s.inverted(a, base)...)
+		case a.NoProbe && !a.Ablation():
+			out = append(out, s.noProbe(a, base)...)
+		}
+	}
+	return slices.Concat(out, s.null(), s.upAndDown(), s.client())
+}
+
+// ratios compares two arms at every step that both have.
+func (s *Section) ratios(a, base *ladder.Arm) []compared {
+	var out []compared
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, d := range p.Densities {
+			if e := a.Cell(p.Name, d).TailRatio(base.Cell(p.Name, d), .99); e.Known() {
+				out = append(out, compared{e, s.step(p, d)})
+			}
+		}
+	}
+	return out
+}
+
+// step names a step for people.
+func (s *Section) step(p *Point, density int) string {
+	where := number(density, "spinner")
+	if p.Name != "" && len(s.Points) > 1 {
+		where = p.Name + ", " + where
+	}
+	return where
+}
+
+// farthest is the ratio farthest from 1.
+func farthest(all []compared) compared {
+	return slices.MaxFunc(all, func(a, b compared) int {
+		x, y := math.Abs(math.Log(a.Figure)), math.Abs(math.Log(b.Figure))
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return strings.Compare(b.where, a.where)
+	})
+}
+
+// claimed is how large a difference must be, beside an interval that leaves out
+// 1, before a control counts it: with dozens of intervals some miss by chance.
+const claimed = 0.05
+
+// same judges ratios that should be 1.
+func same(all []compared) (did string, state State) {
+	off, differ := 0, 0
+	for _, c := range all {
+		if c.Excludes(1) {
+			off++
+			if math.Abs(c.Figure-1) > claimed {
+				differ++
+			}
+		}
+	}
+	far := farthest(all)
+	did = fmt.Sprintf("%d of %d intervals leave out 1; farthest %s (%s)", off, len(all), with(far.Estimate, fold), far.where)
+	switch {
+	case far.Seeds < 5: // its interval is too narrow to judge by
+		return did, Told
+	case differ > 0:
+		return did, Unexpected
+	}
+	return did, AsExpected
+}
+
+// again: the A/A control.
+func (s *Section) again(a, base *ladder.Arm) []Control {
+	all := s.ratios(a, base)
+	if len(all) == 0 {
+		return nil
+	}
+	did, state := same(all)
+	return []Control{{
+		Name: "A/A: " + a.Name + " against " + base.Name, Should: "be the same: no step's p99 differs by more than 5 % with an interval that leaves out 1",
+		Did: did, State: state,
+	}}
+}
+
+// inverted: the positive control must look bad where background competes.
+func (s *Section) inverted(a, base *ladder.Arm) []Control {
+	if s.Main == nil || s.Main.Top() == 0 {
+		return nil
+	}
+	top := s.Main.Top()
+	e := a.Cell(s.Main.Name, top).TailRatio(base.Cell(s.Main.Name, top), .99)
+	if !e.Known() {
+		return nil
+	}
+	c := Control{
+		Name: "positive: " + a.Name, Should: "look clearly worse than " + base.Name + ", or the scenario cannot tell good from bad",
+		Did: fmt.Sprintf("p99 %s at %s", with(e, fold), s.step(s.Main, top)), State: AsExpected,
+	}
+	if e.Low <= 1 {
+		c.State = Unexpected
+	}
+	return []Control{c}
+}
+
+// noProbe: what measuring costs.
+func (s *Section) noProbe(a, base *ladder.Arm) []Control {
+	all := s.ratios(base, a)
+	if len(all) == 0 {
+		return nil
+	}
+	far := farthest(all)
+	return []Control{{
+		Name: "the probe in " + base.Name, Should: "cost little, and as much in every arm",
+		Did: fmt.Sprintf("p99 with the probe is at most %s of that without (%s)", with(far.Estimate, fold), far.where), State: Told,
+	}}
+}
+
+// null: nearly idle, so that background has nothing to take away.
+func (s *Section) null() []Control {
+	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Name == "null" })
+	if i < 0 || !s.Points[i].Climbs() {
+		return nil
+	}
+	p := &s.Points[i]
+	var parts []string
+	for _, r := range p.Rivals() {
+		if e := r.at(p.Top()).Growth; e.Known() {
+			parts = append(parts, fmt.Sprintf("%s %s", with(e, fold), r.Name))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []Control{{
+		Name: "null: nearly idle", Should: "show what a wakeup alone loses to background: hardly any queueing adds to it",
+		Did: fmt.Sprintf("p99 at %s against none: %s", number(p.Top(), "spinner"), list(parts)), State: Told,
+	}}
+}
+
+// upAndDown compares the first visit of a step with the last.
+func (s *Section) upAndDown() []Control {
+	var all []compared
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, r := range p.Rivals() {
+			for _, c := range r.Cells {
+				if up, down, ok := c.Visits(); ok {
+					if e := stats.QuantileRatio(up, down, .99); e.Known() {
+						all = append(all, compared{e, r.Name + ", " + s.step(p, c.Density)})
+					}
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	did, state := same(all)
+	return []Control{{
+		Name: "ladder up and down", Should: "be the same on both ways: no memory of the steps before",
+		Did: did, State: state,
+	}}
+}
+
+// client: the load generator's own account.
+func (s *Section) client() []Control {
+	var lag, wait float64
+	for _, p := range s.Points {
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				if n := c.Lag.Total(); n > 0 {
+					lag = max(lag, stats.Quantile(stats.BySeed{0: c.Lag}, .99).Figure)
+					wait = max(wait, c.RunDelay)
+				}
+			}
+		}
+	}
+	if lag == 0 {
+		return nil
+	}
+	return []Control{{
+		Name: "the client", Should: "never be the bottleneck: a window in which it was is void",
+		Did: fmt.Sprintf("sent at most %s late at p99 and waited at most %s of a window for its CPU; that lag is part of every latency", micros(lag), percent(wait)), State: AsExpected,
+	}}
+}
+
+// Occupied says whether densities may be compared with each other.
+func (s *Section) Occupied() bool { return s.Machine.Clock == bench.ClockShared }

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Figure is one drawing with its caption.
+type Figure struct {
+	SVG     template.HTML
+	Caption string
+}
+
+// Charts are the drawings of an operating point, as many as it has figures for.
+func (p *Point) Charts(s *Section) []Figure {
+	if !p.Climbs() {
+		return nil
+	}
+	var out []Figure
+	rivals := p.Rivals()
+	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
+		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. Bands are 95 % intervals."})
+	}
+	if p.Measured(func(c Cell) stats.Estimate { return c.Growth }) {
+		out = append(out, Figure{p.growth(rivals).svg(), "The same over each arm's own tail without background, seen closer. What leaves at the top goes on above."})
+	}
+	if p.Measured(func(c Cell) stats.Estimate { return c.Background }) {
+		out = append(out, Figure{p.background(rivals).svg(), "What background got meanwhile."})
+	}
+	if f := p.frontier(rivals); f != nil {
+		out = append(out, Figure{f.svg(), "The frontier: lower and farther right is better. Each path goes from few spinners to many."})
+	}
+	return out
+}
+
+// ProbeCharts are what the probe saw: the same in every arm.
+func (p *Point) ProbeCharts() []Figure {
+	if !p.Climbs() {
+		return nil
+	}
+	var out []Figure
+	delay := func(c Cell) stats.Estimate { return c.Delay }
+	if p.Measured(delay) {
+		c := p.overDensity(p.Rivals(), delay, "wakeup delay of the critical tier at p99, log", tickMicros, true)
+		out = append(out, Figure{c.svg(), "From a critical thread's waking until it runs, by the probe."})
+	}
+	inversion := func(c Cell) stats.Estimate { return c.Inversion }
+	some := func(c Cell) stats.Estimate {
+		if c.Inversion.Figure > 0 {
+			return c.Inversion
+		}
+		return stats.None()
+	}
+	if p.Measured(some) {
+		c := p.overDensity(p.Rivals(), inversion, "inversion time per critical CPU time, log", tickPower, true)
+		c.y.low, c.y.high, c.floor = c.y.low/10, math.Max(c.y.high, c.y.low*10), "0"
+		out = append(out, Figure{c.svg(), "Time a critical thread waited while a lower tier ran where it may run, for each second it ran."})
+	}
+	return out
+}
+
+// AblationCharts show what a part of ours is good for.
+func (p *Point) AblationCharts(s *Section) []Figure {
+	rows := p.Ablations()
+	if rows == nil || !p.Climbs() {
+		return nil
+	}
+	var out []Figure
+	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
+		out = append(out, Figure{p.tail(s, rows).svg(), "Temper, and Temper with a part changed or left out."})
+	}
+	out = append(out, Figure{p.background(rows).svg(), "What background got meanwhile."})
+	if f := p.frontier(rows); f != nil {
+		out = append(out, Figure{f.svg(), "The frontier of the same arms."})
+	}
+	return out
+}
+
+func (p *Point) tail(s *Section, rows []Row) *chart {
+	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.P99 }, "p99 "+s.Scenario.Measures+", log", tickMicros, true)
+	if p.SLO > 0 {
+		c.limit, c.note = p.SLO, "objective: 2 × idle p99 of "+stock
+		c.y.fit(append(c.ys(), p.SLO)...)
+	}
+	return c
+}
+
+// closer is where the close view of the growth ends.
+const closer = 1.5
+
+func (p *Point) growth(rows []Row) *chart {
+	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.Growth }, "p99 over own p99 without background", fold, false)
+	low, high := 1.0, 1.1
+	for _, y := range c.ys() {
+		low, high = math.Min(low, y), math.Max(high, y)
+	}
+	c.y.low, c.y.high, c.y.cut = math.Max(.05*math.Floor(low/.05), .5), math.Min(high, closer), true
+	c.limit = 1
+	return c
+}
+
+func (p *Point) background(rows []Row) *chart {
+	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.Background }, "CPUs that background got", plain, false)
+	for _, r := range rows {
+		for _, cell := range r.Cells {
+			if cell.PodCPUs > 0 {
+				c.limit, c.note = float64(cell.PodCPUs), fmt.Sprintf("all %d CPUs of the pods", cell.PodCPUs)
+			}
+		}
+	}
+	c.y.fit(append(c.ys(), c.limit*1.05)...)
+	return c
+}
+
+// overDensity draws a figure of each row against the ladder's steps.
+func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label string, format func(float64) string, log bool) *chart {
+	c := &chart{
+		title: label + ", against the number of background spinners",
+		x:     axis{label: "background spinners"}, y: axis{label: label, log: log, format: format},
+	}
+	for _, d := range p.Densities {
+		c.steps = append(c.steps, strconv.Itoa(d))
+	}
+	for _, r := range rows {
+		line := series{name: r.Name, style: r.Style, band: true}
+		for _, cell := range r.Cells {
+			line.points = append(line.points, point{label: number(cell.Density, "spinner"), y: of(cell)})
+		}
+		c.series = append(c.series, line)
+	}
+	c.y.fit(c.ys()...)
+	return c
+}
+
+// frontier draws the tail against the harvest. The tail is over the stock
+// kernel's without background, so that arms share one scale.
+func (p *Point) frontier(rows []Row) *chart {
+	base := p.cell(stock, 0)
+	if !base.P99.Known() {
+		return nil
+	}
+	c := &chart{
+		title: "p99 over that of " + stock + " without background, against background's share of what was left",
+		x:     axis{label: "harvest: background's share of what was left", format: tickPercent},
+		y:     axis{label: "p99, times idle " + stock + ", log", log: true, format: fold1},
+	}
+	for _, r := range rows {
+		path := series{name: r.Name, style: r.Style}
+		for _, cell := range r.Cells {
+			if cell.Density > 0 {
+				path.points = append(path.points, point{number(cell.Density, "spinner"), cell.Harvest, cell.TailRatio(base.Cell, .99)})
+			}
+		}
+		c.series = append(c.series, path)
+	}
+	if !slices.ContainsFunc(c.series, func(s series) bool { return slices.ContainsFunc(s.points, c.shown) }) {
+		return nil
+	}
+	c.x.low, c.x.high = 0, 1
+	c.y.fit(append(c.ys(), 1)...)
+	return c
+}
+
+// ys are all the values that the y axis must show.
+func (c *chart) ys() []float64 {
+	var out []float64
+	for _, s := range c.series {
+		for _, p := range s.points {
+			if c.shown(p) {
+				out = append(out, p.y.Figure, p.y.Low, p.y.High)
+			}
+		}
+	}
+	return out
+}
+
+// tickMicros shows nanoseconds with the unit that keeps them short.
+func tickMicros(ns float64) string {
+	trim := func(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
+	switch {
+	case ns >= 1e6:
+		return trim(ns/1e6) + nbsp + "ms"
+	case ns >= 1e3:
+		return trim(ns/1e3) + nbsp + "µs"
+	}
+	return trim(ns) + nbsp + "ns"
+}
+
+func tickPercent(v float64) string { return fmt.Sprintf("%.0f%s%%", 100*v, nbsp) }
+
+func tickPower(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(v, 'g', 2, 64)
+}
+
+func plain(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
+
+func fold1(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) + "×" }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Headline says in a few sentences what the records show, whatever that is:
+// losses in the same words as wins.
+func (s *Section) Headline() []string {
+	var out []string
+	switch p := s.Main; {
+	case p == nil:
+		out = []string{"No window of this scenario is there."}
+	case s.Scenario.Primary.Kind == "weights":
+		out = s.sharesHeadline()
+	case p.Measured(func(c Cell) stats.Estimate { return c.PerOp }):
+		out = s.costHeadline()
+	case p.Climbs() && p.Measured(func(c Cell) stats.Estimate { return c.Growth }):
+		out = slices.Concat(s.growthHeadline(), s.backgroundHeadline(), s.versusHeadline())
+	case p.Measured(func(c Cell) stats.Estimate { return c.P99 }):
+		out = s.plainHeadline()
+	}
+	if len(out) == 0 {
+		out = []string{fmt.Sprintf("%s: no valid window to make a figure of.", capital(s.Scenario.Title))}
+	}
+	return append(out, s.worstWaits()...)
+}
+
+// growthHeadline: each arm's tail at the top against its own without background.
+func (s *Section) growthHeadline() []string {
+	p := s.Main
+	var mine, others, alone []string
+	for _, r := range p.Rivals() {
+		c := r.at(p.Top())
+		if !c.Growth.Known() {
+			continue
+		}
+		if r.Name == ours {
+			mine = append(mine, with(c.Growth, fold))
+		} else {
+			others = append(others, fmt.Sprintf("%s under %s", with(c.Growth, fold), r.Name))
+		}
+		alone = append(alone, fmt.Sprintf("%s under %s", with(r.at(0).P99, micros), r.Name))
+	}
+	if len(alone) == 0 {
+		return nil
+	}
+	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background spinner"), s.Subject(), s.atPoint())
+	if len(mine) == 0 || len(others) == 0 {
+		for i := range mine {
+			mine[i] += " under temper"
+		}
+		return []string{
+			fmt.Sprintf("%s, times its own without any: %s.", beside, list(slices.Concat(mine, others))),
+			fmt.Sprintf("Without any it is %s.", list(alone)),
+		}
+	}
+	return []string{
+		fmt.Sprintf("%s %s its own without any under temper; %s.", beside, mine[0], list(others)),
+		fmt.Sprintf("Without any it is %s.", list(alone)),
+	}
+}
+
+// atPoint names the operating point if there are several.
+func (s *Section) atPoint() string {
+	if len(s.Points) < 2 {
+		return ""
+	}
+	if s.Main.Rate > 0 {
+		return fmt.Sprintf(" at %s (%s a second)", s.Main.Name, rate(s.Main.Rate))
+	}
+	return " at " + s.Main.Name
+}
+
+func (s *Section) backgroundHeadline() []string {
+	p := s.Main
+	var got []string
+	for _, r := range p.Rivals() {
+		if c := r.at(p.Top()); c.Background.Known() {
+			got = append(got, fmt.Sprintf("%s CPUs under %s, %s of what was left", with(c.Background, cpus), r.Name, percent(c.Harvest.Figure)))
+		}
+	}
+	if len(got) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Background then gets %s.", strings.Join(got, "; "))}
+}
+
+// versusHeadline compares ours with each rival at both ends of the ladder.
+func (s *Section) versusHeadline() []string {
+	p := s.Main
+	mine, ok := p.row(ours)
+	if !ok {
+		return nil
+	}
+	var out []string
+	for _, r := range p.Rivals() {
+		if r.Name == ours {
+			continue
+		}
+		idle, full := mine.at(0).TailRatio(r.at(0).Cell, .99), mine.at(p.Top()).TailRatio(r.at(p.Top()).Cell, .99)
+		more := mine.at(p.Top()).BackgroundRatio(r.at(p.Top()).Cell)
+		if !full.Known() {
+			continue
+		}
+		out = append(out, fmt.Sprintf("Against %s, temper's p99 is %s without background and %s at %s; its background work: %s.",
+			r.Name, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), "spinner"), change(more, "more", "less")))
+	}
+	return out
+}
+
+// costHeadline: what an operation costs against the stock kernel.
+func (s *Section) costHeadline() []string {
+	unit := "time"
+	if s.Virtual() {
+		unit = "instructions"
+	}
+	var out []string
+	for i := range s.Points {
+		p := &s.Points[i]
+		var parts []string
+		for _, r := range p.Rows {
+			base, ok := p.row(stock + strings.TrimPrefix(r.Name, r.Base()))
+			if !ok || base.Name == r.Name {
+				continue
+			}
+			if e := r.at(p.Densities[0]).ValueRatio(base.at(p.Densities[0]).Cell, perOp); e.Known() {
+				parts = append(parts, fmt.Sprintf("%s under %s", with(e, fold), r.Name))
+			}
+		}
+		if len(parts) > 0 {
+			out = append(out, fmt.Sprintf("%s: %s per %s against %s, %s.", capital(nameOr(p.Name, s.Scenario.Name)), unit, s.Scenario.Measures, stock, list(parts)))
+		}
+	}
+	return out
+}
+
+// sharesHeadline: how far pods are from what their weights ask for.
+func (s *Section) sharesHeadline() []string {
+	var parts []string
+	for _, r := range s.Main.Rivals() {
+		worst, where := stats.None(), ""
+		for i := range s.Points {
+			p := &s.Points[i]
+			for _, d := range p.Densities {
+				e, pod := r.Arm.Cell(p.Name, d).ShareError()
+				if e.Known() && (!worst.Known() || e.Figure > worst.Figure) {
+					worst, where = e, fmt.Sprintf("%s at %s", pod, p.Name)
+				}
+			}
+		}
+		if worst.Known() {
+			parts = append(parts, fmt.Sprintf("%s under %s (pod %s)", with(worst, percent), r.Name, where))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("The farthest that a pod's CPU share is from what its cpu.weight asks for within its tier is %s.", list(parts))}
+}
+
+// plainHeadline is for scenarios with a single step.
+func (s *Section) plainHeadline() []string {
+	p := s.Main
+	var parts []string
+	for _, r := range p.Rivals() {
+		if c := r.at(p.Top()); c.P99.Known() {
+			parts = append(parts, fmt.Sprintf("%s under %s", with(c.P99, micros), r.Name))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s%s is %s.", capital(s.Subject()), s.atPoint(), list(parts))}
+}
+
+// worstWaits is for the scenario that asks for it.
+func (s *Section) worstWaits() []string {
+	if s.Scenario.Primary.Kind != "starvation" || s.Main == nil {
+		return nil
+	}
+	var parts []string
+	for _, r := range s.Main.Rivals() {
+		longest := 0.0
+		for _, c := range r.Cells {
+			for _, wait := range c.WorstWait {
+				longest = max(longest, float64(wait))
+			}
+			longest = max(longest, float64(c.Latency().Max()))
+		}
+		if longest > 0 {
+			parts = append(parts, fmt.Sprintf("%s under %s", micros(longest), r.Name))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("The longest that any thread was runnable and did not run is %s.", list(parts))}
+}
+
+func nameOr(name, other string) string {
+	if name == "" {
+		return other
+	}
+	return name
+}
+
+// capital begins a sentence.
+func capital(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}

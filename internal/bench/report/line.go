@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+)
+
+// Columns is the head of the lines that Line makes.
+const Columns = "arm                   point  spinners   p50 µs   p99 µs p99.9 µs   max µs  work/s  background CPUs  verdict"
+
+// Line shows one record, aligned under Columns.
+func Line(rec *bench.Record) string {
+	w := &rec.Window
+	p50, p99, p999, longest := none, none, none, none
+	if h := w.Primary.Latency; h != nil {
+		p50, p99, p999, longest = column(h.Quantile(.5)), column(h.Quantile(.99)), column(h.Quantile(.999)), column(h.Max())
+	}
+	work := w.Primary.Achieved
+	if work == 0 {
+		work = float64(w.Primary.Ops) / rec.Scenario.Load.Window.Seconds()
+	}
+	point := w.Step.Point
+	if point == "" {
+		point = none
+	}
+	verdict := "valid"
+	if !rec.Verdict.Valid {
+		verdict = "void: " + strings.Join(rec.Verdict.Reasons, "; ")
+	}
+	return fmt.Sprintf("%-17s %9s %9d %8s %8s %8s %8s %7.0f %16.2f  %s",
+		rec.Arm.Name, point, w.Step.Density, p50, p99, p999, longest, work, w.Ledger.BackgroundCPUs(), verdict)
+}
+
+// column shows a duration in microseconds.
+func column(d time.Duration) string {
+	us := float64(d) / 1e3
+	if us < 100 {
+		return fmt.Sprintf("%.1f", us)
+	}
+	return fmt.Sprintf("%.0f", us)
+}

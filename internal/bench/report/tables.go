@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// Table is figures in rows, ready to be shown as text, Markdown or HTML.
+type Table struct {
+	Title string
+	Head  []string
+	Rows  [][]string
+}
+
+// field is one column of a table of cells.
+type field struct {
+	head string
+	cell func(Cell) string
+	// known says whether a cell has it: a column that none has is left out.
+	known func(Cell) bool
+}
+
+func estimated(head string, of func(Cell) stats.Estimate, format func(float64) string) field {
+	return field{
+		head, func(c Cell) string { return with(of(c), format) },
+		func(c Cell) bool { return of(c).Known() },
+	}
+}
+
+// fields are the columns of every cell.
+func (s *Section) fields() []field {
+	window := s.Scenario.Load.Window
+	hasLatency := func(c Cell) bool { return c.Requests > 0 }
+	return []field{
+		estimated("p50", func(c Cell) stats.Estimate { return c.P50 }, micros),
+		estimated("p99", func(c Cell) stats.Estimate { return c.P99 }, micros),
+		estimated("p99.9", func(c Cell) stats.Estimate { return c.P999 }, micros),
+		{"longest", func(c Cell) string { return micros(float64(c.Latency().Max())) }, hasLatency},
+		{"requests", func(c Cell) string { return rate(float64(c.Requests)) }, hasLatency},
+		estimated("p99 over own idle", func(c Cell) stats.Estimate { return c.Growth }, fold),
+		estimated("background CPUs", func(c Cell) stats.Estimate { return backed(c, c.Background) }, cpus),
+		estimated("harvest", func(c Cell) stats.Estimate { return backed(c, c.Harvest) }, percent),
+		estimated("critical CPUs", Cell.critical, cpus),
+		{"work a second", func(c Cell) string { return rate(c.Achieved(window)) }, func(c Cell) bool { return c.Achieved(window) > 0 }},
+		estimated("wakeup delay p99", func(c Cell) stats.Estimate { return c.Delay }, micros),
+		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
+		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
+		{"longest wait", func(c Cell) string { return micros(float64(longestWait(c))) }, func(c Cell) bool { return longestWait(c) > 0 }},
+	}
+}
+
+// backed leaves out what background got where there was none.
+func backed(c Cell, e stats.Estimate) stats.Estimate {
+	if c.Density == 0 {
+		return stats.None()
+	}
+	return e
+}
+
+func (c Cell) critical() stats.Estimate { return c.CriticalCPUs() }
+
+func longestWait(c Cell) time.Duration {
+	var longest time.Duration
+	for _, wait := range c.WorstWait {
+		longest = max(longest, wait)
+	}
+	return longest
+}
+
+// Every is the table with every figure of an operating point.
+func (s *Section) Every(p *Point) Table {
+	fields := slices.DeleteFunc(s.fields(), func(f field) bool {
+		return !slices.ContainsFunc(p.Rows, func(r Row) bool { return slices.ContainsFunc(r.Cells, f.known) })
+	})
+	t := Table{Title: p.Name, Head: []string{"arm", "spinners"}}
+	for _, f := range fields {
+		t.Head = append(t.Head, f.head)
+	}
+	for _, r := range p.Rows {
+		for _, c := range r.Cells {
+			row := []string{r.Name, strconv.Itoa(c.Density)}
+			for _, f := range fields {
+				switch {
+				case c.Valid() && f.known(c):
+					row = append(row, f.cell(c))
+				case len(c.Void) > 0 && !c.Valid():
+					row = append(row, "void")
+				default:
+					row = append(row, none)
+				}
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// Summary is the table that stands for an operating point: a row per arm.
+func (s *Section) Summary(p *Point) Table {
+	if !p.Climbs() {
+		return s.flat(p)
+	}
+	top := p.Top()
+	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
+	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective held to"}}
+	for _, r := range p.Rows {
+		idle, full := r.at(0), r.at(top)
+		longest := none
+		if full.Requests > 0 {
+			longest = micros(float64(full.Latency().Max()))
+		}
+		t.Rows = append(t.Rows, []string{
+			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
+			with(full.Background, cpus), with(full.Harvest, percent), r.Break.String(),
+		})
+	}
+	return t.dense()
+}
+
+// flat is the summary where there is no ladder.
+func (s *Section) flat(p *Point) Table {
+	t := Table{Title: p.Name, Head: []string{"arm", "p50", "p99", "longest", s.perOpHead(), "times " + stock, "work a second"}}
+	for _, r := range p.Rows {
+		c := r.at(p.Densities[0])
+		against := stats.None()
+		if base, ok := p.row(stock + r.Name[len(r.Base()):]); ok && base.Name != r.Name {
+			against = c.ValueRatio(base.at(p.Densities[0]).Cell, perOp)
+			if !against.Known() {
+				against = c.TailRatio(base.at(p.Densities[0]).Cell, .99)
+			}
+		}
+		longest, work := none, none
+		if c.Requests > 0 {
+			longest = micros(float64(c.Latency().Max()))
+		}
+		if w := c.Achieved(s.Scenario.Load.Window); w > 0 {
+			work = rate(w)
+		}
+		t.Rows = append(t.Rows, []string{r.Name, with(c.P50, micros), with(c.P99, micros), longest, with(c.PerOp, whole), with(against, fold), work})
+	}
+	return t.dense()
+}
+
+func (s *Section) perOpHead() string {
+	if s.Virtual() {
+		return "instructions per " + s.Scenario.Measures
+	}
+	return "ns per " + s.Scenario.Measures
+}
+
+func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
+
+// Shares compares pods with their weights; empty where nothing is to compare.
+func (s *Section) Shares() Table {
+	t := Table{Head: []string{"arm", "case", "pod", "tier", "weight", "threads", "asked for", "got", "off by"}}
+	if s.Scenario.Primary.Kind != "weights" {
+		return t
+	}
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				for _, share := range c.Shares() {
+					t.Rows = append(t.Rows, []string{
+						r.Name, nameOr(p.Name, none), share.Pod.Name, share.Pod.Tier, strconv.Itoa(share.Pod.Weight), strconv.Itoa(share.Pod.Threads),
+						percent(share.Asked), with(share.Got, percent), with(share.Off(), signedPercent),
+					})
+				}
+			}
+		}
+	}
+	return t
+}
+
+// Waits shows who waited longest, by tier; empty where no probe saw it.
+func (s *Section) Waits() Table {
+	t := Table{Head: []string{"arm", "case", "spinners", "tier", "longest wait", "pods' CPUs"}}
+	if s.Scenario.Primary.Kind != "starvation" {
+		return t
+	}
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				for _, tier := range slices.Sorted(maps.Keys(c.WorstWait)) {
+					t.Rows = append(t.Rows, []string{r.Name, nameOr(p.Name, none), strconv.Itoa(c.Density), tier, micros(float64(c.WorstWait[tier])), podCPUs(c, tier)})
+				}
+			}
+		}
+	}
+	return t.dense()
+}
+
+// podCPUs lists what the named pods of a tier got.
+func podCPUs(c Cell, tier string) string {
+	var parts []string
+	for _, pod := range c.Pods {
+		if pod.Tier == tier && len(parts) < 4 {
+			parts = append(parts, pod.Name+" "+cpus(c.PodCPUsOf(pod).Figure))
+		}
+	}
+	if len(parts) == 0 {
+		return none
+	}
+	return list(parts)
+}
+
+// ControlTable shows the controls.
+func (s *Section) ControlTable() Table {
+	t := Table{Head: []string{"control", "should", "did", ""}}
+	for _, c := range s.Controls() {
+		t.Rows = append(t.Rows, []string{c.Name, c.Should, c.Did, string(c.State)})
+	}
+	return t
+}
+
+// dense leaves out columns that no row has anything in.
+func (t Table) dense() Table {
+	keep := func(i int) bool {
+		return i == 0 || slices.ContainsFunc(t.Rows, func(row []string) bool { return row[i] != none })
+	}
+	out := Table{Title: t.Title}
+	for i, head := range t.Head {
+		if keep(i) {
+			out.Head = append(out.Head, head)
+		}
+	}
+	for _, row := range t.Rows {
+		var cells []string
+		for i, cell := range row {
+			if keep(i) {
+				cells = append(cells, cell)
+			}
+		}
+		out.Rows = append(out.Rows, cells)
+	}
+	return out
+}
