@@ -201,9 +201,9 @@ func judgeClock(r *Record) []string {
 
 // What a primary that measures itself says of its own work, in Result.Values.
 const (
-	ValueBusy    = "busy_ns"       // CPU time that its threads used in the window
-	ValueClaimed = "claimed_ns"    // what its arrivals should have cost
-	ValueSleeps  = "sleeps_per_op" // how often a thread left its CPU by itself
+	ValueBusy     = "busy_ns"         // CPU time that its threads used in the window
+	ValueClaimed  = "claimed_ns"      // what its arrivals should have cost
+	ValueSwitches = "switches_per_op" // how often a thread left its CPU in a hand-over
 )
 
 // judgeWork demands that a primary that measures itself did what it says.
@@ -223,8 +223,8 @@ func judgeWork(r *Record) []string {
 			reasons = append(reasons, fmt.Sprintf("primary says that it used %.0f ms of CPU time, the ledger says %.0f ms", busy/1e6, used/1e6))
 		}
 	}
-	if sleeps, ok := values[ValueSleeps]; ok && math.Abs(sleeps-1) > sleepTolerance {
-		reasons = append(reasons, fmt.Sprintf("%.2f sleeps in a hand-over: it was no switch", sleeps))
+	if switches, ok := values[ValueSwitches]; ok && math.Abs(switches-1) > sleepTolerance {
+		reasons = append(reasons, fmt.Sprintf("%.2f switches in a hand-over, want 1", switches))
 	}
 	return reasons
 }

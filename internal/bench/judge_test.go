@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 		}, "went from 1 to 3"},
 		"lazy primary":     {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 4e8, ValueClaimed: 5e8} }, "should have cost 500 ms"},
 		"boasting primary": {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 5e8, ValueClaimed: 5e8} }, "the ledger says 400 ms"},
-		"no switch":        {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueSleeps: .5} }, "it was no switch"},
+		"no switch":        {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueSwitches: .5} }, "0.50 switches in a hand-over"},
 		"busy before":      {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,7 +49,7 @@ func pipeFigures(r *bench.Result, server, partner *thread) {
 	if span := server.last - server.first; span > 0 && ops > 0 {
 		r.Achieved = float64(ops) / (float64(span) / 1e9)
 		r.Values[ValuePerOp] = float64(span) / float64(ops)
-		r.Values[ValueSleeps] = float64(server.nSleeps) / float64(server.nRounds)
+		r.Values[ValueSwitches] = float64(server.nSwitches) / float64(server.nRounds)
 	}
 	if server.seen != partner.seen {
 		r.Wrong = int(max(server.seen-partner.seen, partner.seen-server.seen))
@@ -60,10 +60,10 @@ func pipeFigures(r *bench.Result, server, partner *thread) {
 func (h *handover) serve(t *thread) {
 	t.sleepUntil(t.plan.begin)
 	now := t.now()
-	var sleepsAtFirst, roundsAtFirst int64
+	var switchesAtFirst, roundsAtFirst int64
 	for now < t.plan.to {
 		if t.first == 0 && now >= t.plan.from {
-			sleepsAtFirst, roundsAtFirst = t.sleeps(), t.seen
+			switchesAtFirst, roundsAtFirst = t.switches(), t.seen
 			now = t.now()
 			t.first = now
 		}
@@ -80,7 +80,7 @@ func (h *handover) serve(t *thread) {
 			t.last = now
 		}
 	}
-	t.nSleeps, t.nRounds = t.sleeps()-sleepsAtFirst, t.seen-roundsAtFirst
+	t.nSwitches, t.nRounds = t.switches()-switchesAtFirst, t.seen-roundsAtFirst
 	t.mark(t.plan.to)
 	t.write(h.there[1], 0)
 }

@@ -32,28 +32,28 @@ type sample struct{ due, took int64 }
 
 // thread is a measured thread and all the memory it will touch.
 type thread struct {
-	id       int
-	tid      int
-	plan     *plan
-	ts       unix.Timespec
-	usage    unix.Rusage
-	cpus     unix.CPUSet // it may run on; none for all
-	word     [8]byte
-	due      []int64 // its arrivals
-	late     samples // wakeups
-	done     samples // completions
-	ops      int64   // in the window
-	seen     int64   // the same, as its partner counts
-	first    int64   // the moments between which ops were done
-	last     int64
-	idle     uint64 // what burning computes, kept so that it is computed
-	busyFrom int64  // its CPU time at the window's ends
-	busyTo   int64
-	nSleeps  int64 // times it left its CPU by itself, within so many rounds
-	nRounds  int64
-	missed   int64 // arrivals that were over before it could wait for them
-	unserved int64 // arrivals that it had not begun when the time was over
-	failed   unix.Errno
+	id        int
+	tid       int
+	plan      *plan
+	ts        unix.Timespec
+	usage     unix.Rusage
+	cpus      unix.CPUSet // it may run on; none for all
+	word      [8]byte
+	due       []int64 // its arrivals
+	late      samples // wakeups
+	done      samples // completions
+	ops       int64   // in the window
+	seen      int64   // the same, as its partner counts
+	first     int64   // the moments between which ops were done
+	last      int64
+	idle      uint64 // what burning computes, kept so that it is computed
+	busyFrom  int64  // its CPU time at the window's ends
+	busyTo    int64
+	nSwitches int64 // times it left its CPU, within so many rounds
+	nRounds   int64
+	missed    int64 // arrivals that were over before it could wait for them
+	unserved  int64 // arrivals that it had not begun when the time was over
+	failed    unix.Errno
 }
 
 // samples are durations in memory that is there before it is needed.
@@ -250,15 +250,15 @@ func (t *thread) cpu() uint32 {
 	return *n
 }
 
-// sleeps is how often the thread has left its CPU by itself.
+// switches is how often the thread has left its CPU, by itself or not.
 //
 //go:nosplit
-func (t *thread) sleeps() int64 {
+func (t *thread) switches() int64 {
 	_, _, e := unix.RawSyscall(unix.SYS_GETRUSAGE, uintptr(unix.RUSAGE_THREAD), uintptr(unsafe.Pointer(&t.usage)), 0)
 	if e != 0 {
 		t.failed = e
 	}
-	return t.usage.Nvcsw
+	return t.usage.Nvcsw + t.usage.Nivcsw
 }
 
 // burn computes for loops rounds of burnRound instructions, and then some for

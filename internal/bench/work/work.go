@@ -39,18 +39,19 @@ const (
 // The names of Result.Values and Result.Parts.
 const (
 	// ValueBusy is the CPU time that the measured threads used in the window.
-	ValueBusy = "busy_ns"
+	ValueBusy = bench.ValueBusy
 	// ValueClaimed is what their arrivals should have cost: a primary whose
 	// busy time is another one did not do what it says.
-	ValueClaimed = "claimed_ns"
+	ValueClaimed = bench.ValueClaimed
 	// ValueElsewhere is the share of wakeups that found the woken thread on
 	// another CPU than its waker's.
 	ValueElsewhere = "elsewhere_ratio"
 	// ValuePerOp is what one operation took, exactly: between the moments of
 	// the first and the last.
 	ValuePerOp = "ns_per_op"
-	// ValueSleeps is how often a thread left its CPU by itself in an operation.
-	ValueSleeps = "sleeps_per_op"
+	// ValueSwitches is how often a thread left its CPU, by itself or not, in an
+	// operation: a hand-over without a switch was none.
+	ValueSwitches = bench.ValueSwitches
 	// ValueMissed is the share of arrivals that found their thread still busy
 	// with the one before: nobody was woken for them.
 	ValueMissed = "missed_ratio"
