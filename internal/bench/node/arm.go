@@ -122,7 +122,7 @@ func (n *node) plan() string {
 	}
 	b.WriteString("groups:\n")
 	group := func(path string, t tier.Tier, fence []int) {
-		fmt.Fprintf(&b, "  - cgroup: %s\n    tier: %s\n", path, t)
+		fmt.Fprintf(&b, "  - cgroup: %s%s\n    tier: %s\n", n.spec.Root, path, t)
 		if len(fence) > 0 {
 			fmt.Fprintf(&b, "    fence: %q\n", topology.FormatList(fence))
 		}

@@ -5,8 +5,10 @@ package node
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,22 +34,75 @@ const (
 // ctr is the container's cgroup in a pod's.
 const ctr = "/ctr"
 
-// tree writes below a cgroup mount and remembers the weights and CPUs it set.
+// tree writes below one cgroup and remembers the weights and CPUs it set.
 type tree struct {
-	root    string
+	root    string // its directory
 	weights map[string]int
 	cpusets map[string]string
 }
 
-// mountTree mounts cgroup v2 if need be.
-func mountTree() (*tree, error) {
+// newTree returns the tree below the cgroup root, "" for the node's own root.
+// In a guest it mounts cgroup v2 if
+// need be.
+func newTree(root string) (*tree, error) {
 	t := &tree{root: mount, weights: map[string]int{}, cpusets: map[string]string{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err != nil {
+		if root != "" {
+			return nil, fmt.Errorf("find cgroup v2 on %s: %w", mount, err)
+		}
 		if err := unix.Mount("cgroup2", mount, "cgroup2", 0, ""); err != nil {
 			return nil, fmt.Errorf("mount cgroup2 on %s: %w", mount, err)
 		}
 	}
+	if err := t.set("", "cgroup.subtree_control", "+cpu +cpuset"); err != nil || root == "" {
+		return t, err
+	}
+	if err := os.MkdirAll(mount+root, 0o755); err != nil {
+		return nil, fmt.Errorf("create cgroup %s: %w", root, err)
+	}
+	t.root = mount + root
 	return t, t.set("", "cgroup.subtree_control", "+cpu +cpuset")
+}
+
+// remove takes away every cgroup that is empty below a root of our own.
+func (t *tree) remove() error {
+	if t.root == mount {
+		return nil
+	}
+	var dirs []string
+	err := filepath.WalkDir(t.root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	for _, dir := range slices.Backward(dirs) {
+		err = errors.Join(err, os.Remove(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroups below %s: %w", t.root, err)
+	}
+	return nil
+}
+
+// neighbours are the machine's own cgroups beside a root of ours: their work
+// is the system's.
+func (t *tree) neighbours() ([]string, error) {
+	if t.root == mount {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(mount)
+	if err != nil {
+		return nil, fmt.Errorf("list cgroups: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		dir := filepath.Join(mount, e.Name())
+		if e.IsDir() && dir != t.root && !strings.HasPrefix(t.root, dir+"/") {
+			out = append(out, dir)
+		}
+	}
+	return out, nil
 }
 
 // layOut makes the node's cgroups, as the arm wants them.
@@ -155,13 +210,17 @@ func (t *tree) pod(path string, weight int) error {
 
 // usage is the CPU time that the cgroup and all below it have used.
 func (t *tree) usage(path string) (time.Duration, error) {
-	text, err := os.ReadFile(t.root + path + "/cpu.stat")
+	return usageOf(t.root + path)
+}
+
+func usageOf(dir string) (time.Duration, error) {
+	text, err := os.ReadFile(dir + "/cpu.stat")
 	if err != nil {
-		return 0, fmt.Errorf("read usage of cgroup %s: %w", path, err)
+		return 0, fmt.Errorf("read usage of cgroup: %w", err)
 	}
 	us, err := parseUsage(string(text))
 	if err != nil {
-		return 0, fmt.Errorf("read usage of cgroup %s: %w", path, err)
+		return 0, fmt.Errorf("read usage of cgroup %s: %w", dir, err)
 	}
 	return us, nil
 }

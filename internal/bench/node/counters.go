@@ -25,7 +25,7 @@ type reading struct {
 	kubepods   time.Duration // all pods
 	background time.Duration
 	instrument time.Duration
-	slice      time.Duration // all of system.slice, the instrument included
+	slice      time.Duration // all that is no pod, the instrument included
 	kernel     time.Duration // threads outside any slice: the kernel's
 	busy       time.Duration // all threads, by the CPUs' own books
 	pods       []time.Duration
@@ -37,9 +37,10 @@ type counters struct {
 	kernel []int // open schedstat files of the root cgroup's processes
 	layout layout
 	// critical are the cgroups of the critical pods.
-	critical []string
-	pods     []pod // whose time is read as well
-	others   bool  // there are pods of the standard tier
+	critical   []string
+	pods       []pod    // whose time is read as well
+	others     bool     // there are pods of the standard tier
+	neighbours []string // cgroups that are not ours
 }
 
 // read takes a reading, in real time. Two books are kept apart: the kernel charges every
@@ -63,6 +64,13 @@ func (c *counters) read() (reading, error) {
 		*part.into = usage
 	}
 	r.instrument = inClient + inDriver
+	for _, dir := range c.neighbours {
+		usage, err := usageOf(dir)
+		if err != nil {
+			return r, err
+		}
+		r.slice += usage
+	}
 	for _, path := range c.critical {
 		usage, err := c.tree.usage(path)
 		if err != nil {
@@ -249,7 +257,7 @@ func parseBusy(text string) (busy time.Duration, err error) {
 // cgroup. Its members are kernel threads and the guest's init. Opening them for
 // each reading would cost ten times as much as reading them.
 func (c *counters) findKernelThreads() error {
-	text, err := os.ReadFile(c.tree.root + "/cgroup.procs")
+	text, err := os.ReadFile(mount + "/cgroup.procs")
 	if err != nil {
 		return fmt.Errorf("list kernel threads: %w", err)
 	}

@@ -15,6 +15,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -88,11 +89,12 @@ type node struct {
 	started  []*exec.Cmd
 	spinners []*exec.Cmd // one in each background pod, by pod
 	atEnd    []func()
-	idle     float64 // share of idle CPU time before the first client
+	atExit   func() error // when all that was started is gone
+	idle     float64      // share of idle CPU time before the first client
 }
 
 // Run carries out spec and writes events to out until the ladder is done.
-func Run(ctx context.Context, spec Spec, out io.Writer) error {
+func Run(ctx context.Context, spec Spec, out io.Writer) (err error) {
 	if err := spec.Scenario.Validate(); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func Run(ctx context.Context, spec Spec, out io.Writer) error {
 	// allocates little, and the guest ends with it.
 	debug.SetGCPercent(-1)
 	n := &node{spec: spec, events: json.NewEncoder(out)}
-	defer n.stop()
+	defer func() { err = errors.Join(err, n.stop()) }()
 	if err := n.prepare(); err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (n *node) prepare() error {
 	if n.layout, err = layOut(n.spec.Scenario, n.topology); err != nil {
 		return err
 	}
-	if n.tree, err = mountTree(); err != nil {
+	if n.tree, err = newTree(n.spec.Root); err != nil {
 		return err
 	}
 	if err := n.tree.layOut(n.spec.Scenario, n.spec.Arm, n.layout); err != nil {
@@ -153,7 +155,7 @@ func (n *node) prepare() error {
 	if err := n.makePods(); err != nil {
 		return err
 	}
-	if err := n.tree.set(driver, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+	if err := n.enter(); err != nil {
 		return err
 	}
 	if err := pinProcess(n.layout.last); err != nil {
@@ -162,6 +164,9 @@ func (n *node) prepare() error {
 	n.counters = &counters{tree: n.tree, layout: n.layout, others: n.hasStandard()}
 	for i := range criticalPods(n.spec.Scenario.Primary) {
 		n.counters.critical = append(n.counters.critical, criticalPod(i))
+	}
+	if n.counters.neighbours, err = n.tree.neighbours(); err != nil {
+		return err
 	}
 	if err := n.counters.findKernelThreads(); err != nil {
 		return err
@@ -175,6 +180,40 @@ func (n *node) prepare() error {
 		return err
 	}
 	return n.tell(Event{Hello: &hello})
+}
+
+// enter moves this process to its place in the tree, and at the end back to
+// where it was, so that the tree can be removed.
+func (n *node) enter() error {
+	was, err := ownCgroup()
+	if err != nil {
+		return err
+	}
+	if err := n.tree.set(driver, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+		return err
+	}
+	n.atExit = func() error {
+		if n.spec.Root == "" {
+			return nil // a guest's end is the end of everything
+		}
+		back := &tree{root: mount + was}
+		return errors.Join(back.set("", "cgroup.procs", strconv.Itoa(os.Getpid())), n.tree.remove())
+	}
+	return nil
+}
+
+// ownCgroup is the path of this process's cgroup.
+func ownCgroup() (string, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", fmt.Errorf("read own cgroup: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			return path, nil
+		}
+	}
+	return "", errors.New("read own cgroup: no line for cgroup v2")
 }
 
 func hello() (Hello, error) {

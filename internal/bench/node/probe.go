@@ -43,7 +43,7 @@ func (n *node) startProbe() (err error) {
 		}
 		return nil
 	}
-	groups, err := cgroup.Open(n.tree.root)
+	groups, err := cgroup.Open(mount)
 	if err != nil {
 		return err
 	}

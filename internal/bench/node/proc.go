@@ -34,7 +34,7 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 }
 
 // stop ends everything that was started, newest first.
-func (n *node) stop() {
+func (n *node) stop() error {
 	for _, last := range slices.Backward(n.atEnd) {
 		last()
 	}
@@ -42,6 +42,10 @@ func (n *node) stop() {
 		end(cmd)
 	}
 	n.atEnd, n.started, n.spinners = nil, nil, nil
+	if n.atExit == nil {
+		return nil
+	}
+	return n.atExit()
 }
 
 // sleep waits for d or until ctx ends.
