@@ -47,8 +47,17 @@ const (
 	plotT, plotB   = 30.0, 246.0
 )
 
-// look is how a style is drawn, beside its colour.
+// dashes and the shapes of marker are how styles are drawn, beside their colour.
 var dashes = []string{"2 3", "7 4", "9 3 2 3", "", "4 2"}
+
+// look numbers the dash and the marker of a style: those of a modified arm are
+// not those of the arm it is drawn beside.
+func look(style int) int {
+	if style >= len(dashes) {
+		style++
+	}
+	return style % len(dashes)
+}
 
 // svg renders the chart.
 func (c *chart) svg() template.HTML {
@@ -71,6 +80,9 @@ func (c *chart) svg() template.HTML {
 	}
 	if c.y.cut {
 		b.WriteString(`</svg>`)
+	}
+	if c.note != "" {
+		write(&b, "tick note", plotL+5, c.y.at(c.limit)-5, "start", c.note)
 	}
 	b.WriteString(`</svg>`)
 	// Every text in it was escaped above.
@@ -104,7 +116,6 @@ func (c *chart) frame(b *strings.Builder) {
 	if c.limit != 0 {
 		at := c.y.at(c.limit)
 		fmt.Fprintf(b, `<line class="limit" x1="%g" x2="%g" y1="%.1f" y2="%.1f"/>`, plotL, plotR, at, at)
-		write(b, "tick note", plotL+5, at-5, "start", c.note)
 	}
 }
 
@@ -166,7 +177,7 @@ func (c *chart) draw(b *strings.Builder, s series) {
 		fmt.Fprintf(&path, "%s%.1f %.1f", pen, x, y)
 		pen = "L"
 	}
-	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, s.style, path.String(), dashes[s.style%len(dashes)])
+	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, s.style, path.String(), dashes[look(s.style)])
 	for i, p := range s.points {
 		if c.shown(p) {
 			x, y := c.place(i, p)
@@ -192,9 +203,9 @@ func marker(i int) string {
 		`<path d="M-5 0H5M0-5V5"/>`,
 		`<path d="M0-5 4.8 3.8H-4.8Z"/>`,
 		`<path d="M0-5.2 5.2 0 0 5.2-5.2 0Z"/>`,
-	}[i%5]
+	}[look(i)]
 	kind := "mark"
-	if i%5 == 2 {
+	if look(i) == 2 {
 		kind = "cross" // has no inside to fill
 	}
 	return strings.Replace(shape, " ", fmt.Sprintf(` class="%s s%d" `, kind, i), 1)
@@ -204,5 +215,5 @@ func marker(i int) string {
 func swatch(i int) template.HTML {
 	//nolint:gosec // constants and a number
 	return template.HTML(fmt.Sprintf(`<svg class="swatch" viewBox="-16 -7 32 14" aria-hidden="true"><path class="line s%d" d="M-15 0H15" stroke-dasharray="%s"/>%s</svg>`,
-		i, dashes[i%len(dashes)], marker(i)))
+		i, dashes[look(i)], marker(i)))
 }

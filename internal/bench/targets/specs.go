@@ -169,11 +169,19 @@ func chain(s set) []Part {
 // perOp is the primary's own figure of what one operation took.
 const perOp = "ns_per_op"
 
+// unmeasured is the modifier of arms without the probe: what they cost is the
+// scheduler's alone.
+const unmeasured = ":no-probe"
+
 func switchCost(s set) []Part {
 	var switches, wakes []sample
 	s.of("pipe").each(func(l *ladder.Ladder, point string, densities []int) {
+		a, b := l.Arm(ours+unmeasured), l.Arm(stock+unmeasured)
+		if a == nil || b == nil {
+			a, b = l.Arm(ours), l.Arm(stock)
+		}
 		for _, d := range densities {
-			e := l.Arm(ours).Cell(point, d).ValueRatio(l.Arm(stock).Cell(point, d), perOp)
+			e := a.Cell(point, d).ValueRatio(b.Cell(point, d), perOp)
 			into := &wakes
 			if point == onOneCPU {
 				into = &switches
