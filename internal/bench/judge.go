@@ -66,7 +66,7 @@ func judgeSched(arm Arm, samples []SchedSample) []string {
 	ops := arm.Ops
 	if arm.Exec != nil {
 		// Its own name is known once it is attached.
-		if ops = samples[0].Ops; ops == "" || ops == "temper" {
+		if ops = samples[0].Ops; ops == "" {
 			return []string{fmt.Sprintf("scheduler at %v was %s (state %q), expected that of %s", samples[0].At, schedName(ops), samples[0].State, arm.Exec.Program)}
 		}
 	}
