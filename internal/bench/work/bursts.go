@@ -27,6 +27,7 @@ func (w *work) burst() error {
 	return w.arrivals(randomly)
 }
 
+//go:norace
 //go:nosplit
 func burstThread(t *thread) {
 	for i, at := range t.due {
@@ -94,6 +95,7 @@ func busyShare(t *thread) float64 {
 	return ratio(busy, t.plan.to-t.plan.from)
 }
 
+//go:norace
 //go:nosplit
 func phasesThread(t *thread) {
 	for i := 0; i+1 < len(t.due); i += 2 {
@@ -134,6 +136,7 @@ func (w *work) gaps() error {
 // belongs to the moment of its end; the last one ends when the thread runs
 // again, after the window.
 //
+//go:norace
 //go:nosplit
 func gapsThread(t *thread) {
 	unit := t.plan.unit

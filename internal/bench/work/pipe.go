@@ -56,6 +56,7 @@ func pipeFigures(r *bench.Result, server, partner *thread) {
 	}
 }
 
+//go:norace
 //go:nosplit
 func (h *handover) serve(t *thread) {
 	t.sleepUntil(t.plan.begin)
@@ -85,6 +86,7 @@ func (h *handover) serve(t *thread) {
 	t.write(h.there[1], 0)
 }
 
+//go:norace
 //go:nosplit
 func (h *handover) answer(t *thread) {
 	for t.read(h.there[0]) && t.value() != 0 {

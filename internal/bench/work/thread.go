@@ -26,6 +26,9 @@ import (
 // load. What remains of the runtime is its monitor, which wakes a hundred times
 // a second for a microsecond. It is made a real-time thread: those are nobody's
 // wakeups, for no scheduler under test and in no tier of the probe.
+//
+// What a thread reads was written before it passed the gate, and what it writes
+// is read after it ended. The race detector knows nothing of gates: norace.
 
 // sample is one duration and the moment it belongs to, ns.
 type sample struct{ due, took int64 }
@@ -70,6 +73,7 @@ func newSamples(size int) samples {
 	return s
 }
 
+//go:norace
 //go:nosplit
 func (s *samples) add(due, took int64) {
 	if s.n < len(s.all) {
@@ -98,8 +102,8 @@ func launch(threads []*thread, run func(*thread)) (wait func(), err error) {
 	runtime.GOMAXPROCS(len(threads) + 2)
 	var ready atomic.Int64
 	var group sync.WaitGroup
+	threads[0].plan.gate = gate // they share their plan
 	for _, t := range threads {
-		t.plan.gate = gate
 		group.Go(func() {
 			runtime.LockOSThread()
 			t.prepare()
@@ -173,14 +177,17 @@ func (p *plan) open(n int) error {
 
 // now is CLOCK_MONOTONIC, by a system call: the vDSO would need the runtime.
 //
+//go:norace
 //go:nosplit
 func (t *thread) now() int64 { return t.clock(unix.CLOCK_MONOTONIC) }
 
 // cpuTime is the time the thread has run.
 //
+//go:norace
 //go:nosplit
 func (t *thread) cpuTime() int64 { return t.clock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
+//go:norace
 //go:nosplit
 func (t *thread) clock(id uintptr) int64 {
 	_, _, e := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&t.ts)), 0)
@@ -192,6 +199,7 @@ func (t *thread) clock(id uintptr) int64 {
 
 // sleepUntil returns whether the thread slept: not if at is over already.
 //
+//go:norace
 //go:nosplit
 func (t *thread) sleepUntil(at int64) bool {
 	if t.now() >= at {
@@ -211,9 +219,11 @@ func (t *thread) sleepUntil(at int64) bool {
 
 // read reads eight bytes, as an eventfd has them; write writes them.
 //
+//go:norace
 //go:nosplit
 func (t *thread) read(fd int) bool { return t.transfer(unix.SYS_READ, fd, 8) == 8 }
 
+//go:norace
 //go:nosplit
 func (t *thread) write(fd int, value uint64) bool {
 	*(*uint64)(unsafe.Pointer(&t.word)) = value
@@ -222,9 +232,11 @@ func (t *thread) write(fd int, value uint64) bool {
 
 // value is what the last read brought.
 //
+//go:norace
 //go:nosplit
 func (t *thread) value() uint64 { return *(*uint64)(unsafe.Pointer(&t.word)) }
 
+//go:norace
 //go:nosplit
 func (t *thread) transfer(call uintptr, fd, size int) uintptr {
 	for {
@@ -241,6 +253,7 @@ func (t *thread) transfer(call uintptr, fd, size int) uintptr {
 
 // cpu is the CPU the thread runs on.
 //
+//go:norace
 //go:nosplit
 func (t *thread) cpu() uint32 {
 	n := (*uint32)(unsafe.Pointer(&t.word))
@@ -252,6 +265,7 @@ func (t *thread) cpu() uint32 {
 
 // switches is how often the thread has left its CPU, by itself or not.
 //
+//go:norace
 //go:nosplit
 func (t *thread) switches() int64 {
 	_, _, e := unix.RawSyscall(unix.SYS_GETRUSAGE, uintptr(unix.RUSAGE_THREAD), uintptr(unsafe.Pointer(&t.usage)), 0)
@@ -264,6 +278,7 @@ func (t *thread) switches() int64 {
 // burn computes for loops rounds of burnRound instructions, and then some for
 // the loop: calibrate knows.
 //
+//go:norace
 //go:nosplit
 //go:noinline
 func burn(x uint64, loops int64) uint64 {
@@ -282,6 +297,7 @@ func burn(x uint64, loops int64) uint64 {
 
 // window tells whether something due at that moment counts.
 //
+//go:norace
 //go:nosplit
 func (t *thread) inWindow(at int64) bool { return at >= t.plan.from && at < t.plan.to }
 

@@ -30,6 +30,7 @@ func (w *work) timer() error {
 	return w.arrivals(evenly)
 }
 
+//go:norace
 //go:nosplit
 func timerThread(t *thread) {
 	for i, at := range t.due {
@@ -53,6 +54,7 @@ func timerThread(t *thread) {
 // giveUp ends a thread that came so late that the window has long been over:
 // what it has not begun has waited at least until now, and counts as that.
 //
+//go:norace
 //go:nosplit
 func (t *thread) giveUp(next int, now int64) {
 	for ; next < len(t.due); next++ {
@@ -66,6 +68,7 @@ func (t *thread) giveUp(next int, now int64) {
 
 // mark notes the CPU time used when the window's ends are first seen.
 //
+//go:norace
 //go:nosplit
 func (t *thread) mark(now int64) {
 	if t.busyFrom == 0 && now >= t.plan.from {
@@ -166,6 +169,7 @@ type pair struct {
 	elsewhere    int64
 }
 
+//go:norace
 //go:nosplit
 func (p *pair) wake() {
 	t := p.waker
@@ -182,6 +186,7 @@ func (p *pair) wake() {
 	t.write(p.fd, uint64(len(p.stamps))) // more than it can still expect: the end
 }
 
+//go:norace
 //go:nosplit
 func (p *pair) wait() {
 	t, next := p.woken, 0
