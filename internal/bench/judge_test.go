@@ -92,6 +92,15 @@ func TestJudge(t *testing.T) {
 	if v := Judge(tuned); v.Valid || len(v.Reasons) != 1 || !strings.Contains(v.Reasons[0], "kernel line has preempt=full: false") {
 		t.Errorf("an arm without its kernel line: %+v", v)
 	}
+	host := good()
+	host.Machine.Clock, host.Window.IdleBefore = ClockHost, .93
+	if v := Judge(host); !v.Valid {
+		t.Errorf("a machine with little work of its own: %v", v.Reasons)
+	}
+	host.Window.IdleBefore = .8
+	if v := Judge(host); v.Valid {
+		t.Error("a busy machine was accepted")
+	}
 	own := good()
 	own.Arm, own.Window.Sched = Arm{Name: "exec:scx_x", Exec: &Exec{Program: "scx_x"}}, []SchedSample{{State: "enabled", Ops: "x", EnableSeq: 1}, {State: "enabled", Ops: "x", EnableSeq: 1, At: time.Second}}
 	if v := Judge(own); !v.Valid {
