@@ -50,6 +50,10 @@ type Key struct {
 	Density int
 }
 
+// Null is the name of the operating point at which the primary is nearly idle: a
+// control.
+const Null = "null"
+
 // Void is a window that no figure is made of.
 type Void struct {
 	ID      string

@@ -171,7 +171,7 @@ func (s *Section) noProbe(a, base *ladder.Arm) []Control {
 
 // null: nearly idle, so that background has nothing to take away.
 func (s *Section) null() []Control {
-	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Name == "null" })
+	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Name == ladder.Null })
 	if i < 0 || !s.Points[i].Climbs() {
 		return nil
 	}

@@ -38,7 +38,7 @@ func estimated(head string, of func(Cell) stats.Estimate, format func(float64) s
 func (s *Section) fields() []field {
 	window := s.Scenario.Load.Window
 	hasLatency := func(c Cell) bool { return c.Requests > 0 }
-	return []field{
+	return append([]field{
 		estimated("p50", func(c Cell) stats.Estimate { return c.P50 }, micros),
 		estimated("p99", func(c Cell) stats.Estimate { return c.P99 }, micros),
 		estimated("p99.9", func(c Cell) stats.Estimate { return c.P999 }, micros),
@@ -53,7 +53,41 @@ func (s *Section) fields() []field {
 		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
 		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
 		{"longest wait", func(c Cell) string { return micros(float64(longestWait(c))) }, func(c Cell) bool { return longestWait(c) > 0 }},
+	}, s.partFields()...)
+}
+
+// partFields are columns for what the latency is made of, and for figures that
+// the primary gives by name.
+func (s *Section) partFields() []field {
+	parts, values := map[string]bool{}, map[string]bool{}
+	for _, p := range s.Points {
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				for name := range c.Parts {
+					parts[name] = true
+				}
+				for _, name := range c.Values() {
+					values[name] = true
+				}
+			}
+		}
 	}
+	var out []field
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		out = append(out, estimated(name+" p99", func(c Cell) stats.Estimate { return stats.Quantile(c.Parts[name], .99) }, micros))
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		out = append(out, estimated(name, func(c Cell) stats.Estimate { return c.Value(name) }, tidy))
+	}
+	return out
+}
+
+// tidy shows a figure of unknown size to four digits.
+func tidy(v float64) string {
+	if v >= 1e4 {
+		return rate(v)
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64)
 }
 
 // backed leaves out what background got where there was none.
@@ -109,7 +143,7 @@ func (s *Section) Summary(p *Point) Table {
 	}
 	top := p.Top()
 	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
-	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective held to"}}
+	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective broken at"}}
 	for _, r := range p.Rows {
 		idle, full := r.at(0), r.at(top)
 		longest := none

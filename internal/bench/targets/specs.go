@@ -55,12 +55,13 @@ func (s set) each(visit func(l *ladder.Ladder, point string, densities []int)) {
 	}
 }
 
-// growth is the arm's quantile at the top density against its own at 0.
+// growth is the arm's quantile at the top density against its own at 0. The
+// null point is a control and no target's.
 func (s set) growth(arm string, q float64) []sample {
 	var out []sample
 	s.each(func(l *ladder.Ladder, point string, densities []int) {
 		top := slices.Max(densities)
-		if top == 0 || densities[0] != 0 {
+		if point == ladder.Null || top == 0 || densities[0] != 0 {
 			return
 		}
 		idle, full := l.Arm(arm).Cell(point, 0), l.Arm(arm).Cell(point, top)
@@ -72,11 +73,11 @@ func (s set) growth(arm string, q float64) []sample {
 }
 
 // versus is the arm's p99 against a base arm's at the densities kept.
-func (s set) versus(arm, base string, keep func(density, top int) bool) []sample {
+func (s set) versus(arm, base string, keep func(point string, density, top int) bool) []sample {
 	var out []sample
 	s.each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
-			if keep(d, slices.Max(densities)) {
+			if keep(point, d, slices.Max(densities)) {
 				e := l.Arm(arm).Cell(point, d).TailRatio(l.Arm(base).Cell(point, d), .99)
 				out = append(out, sample{e, l, place(l, point, d)})
 			}
@@ -87,7 +88,7 @@ func (s set) versus(arm, base string, keep func(density, top int) bool) []sample
 
 func flatTail(s set) []Part {
 	s = s.of(servers...)
-	every := func(int, int) bool { return true }
+	every := func(point string, _, _ int) bool { return point != ladder.Null }
 	return []Part{
 		atMost(1.05, factor).part("p99 at top density against its own without background", s.growth(ours, .99)),
 		atMost(1.20, factor).part("p99.9 at top density against its own without background", s.growth(ours, .999)),
@@ -96,7 +97,8 @@ func flatTail(s set) []Part {
 }
 
 func idleCost(s set) []Part {
-	idle := func(density, _ int) bool { return density == 0 }
+	// Also at the null point: that is what an idle node does all day.
+	idle := func(_ string, density, _ int) bool { return density == 0 }
 	return []Part{atMost(1.03, factor).part("p99 without background against eevdf", s.of(servers...).versus(ours, stock, idle))}
 }
 
@@ -155,7 +157,7 @@ func extreme(p Part) Part {
 
 func wakeups(s set) []Part {
 	s = s.of("wakeup")
-	busy := func(density, top int) bool { return density == top && top > 0 }
+	busy := func(_ string, density, top int) bool { return density == top && top > 0 }
 	return []Part{
 		atMost(2, factor).part("p99 onto a CPU running background against onto an idle one", s.growth(ours, .99)),
 		bound{limit: 1, strict: true, format: factor}.part("p99 onto a CPU running background against eevdf-tuned", s.versus(ours, tuned, busy)),
