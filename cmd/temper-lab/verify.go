@@ -3,15 +3,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/verify"
 )
 
@@ -26,7 +29,8 @@ func newVerify() *cobra.Command {
 		Short: "Check records offline: digests, percentiles, verdicts, missing windows",
 		Long: `Verify reads record files and computes again what they state: every checksum and
 digest, every percentile from its histogram, every verdict from the window's own
-samples, and the windows that the campaign's plan asks for. It finds what was
+samples, the windows that the campaign's plan asks for, and the statistics in
+REPORT.md where one lies beside the records. It finds what was
 edited, what was measured under another scheduler than its arm's, what is of
 another machine or build, and what is missing. Void windows with their true
 reasons are counted and are no fault.
@@ -79,11 +83,41 @@ func verifyFile(path string) (verify.Report, error) {
 		return verify.Report{}, fmt.Errorf("open records: %w", err)
 	}
 	defer f.Close()
-	report, err := verify.Check(f)
+	found, err := verify.Check(f)
 	if err != nil {
-		return report, fmt.Errorf("verify %s: %w", path, err)
+		return found, fmt.Errorf("verify %s: %w", path, err)
 	}
-	return report, nil
+	if filepath.Base(path) == bench.RecordFile && found.Sound() {
+		stale, err := staleSummary(filepath.Dir(path))
+		if err != nil {
+			return found, err
+		}
+		if stale {
+			found.Findings = append(found.Findings, verify.Finding{Text: summaryFile + " beside it is not what the records give; temper-lab report makes it anew"})
+		}
+	}
+	return found, nil
+}
+
+// staleSummary says whether dir has a summary with other figures than its
+// records give.
+func staleSummary(dir string) (bool, error) {
+	stated, err := os.ReadFile(filepath.Join(dir, summaryFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read summary: %w", err)
+	}
+	r, err := report.Read(dir)
+	if err != nil {
+		return false, err
+	}
+	var made bytes.Buffer
+	if err := r.Markdown(&made); err != nil {
+		return false, fmt.Errorf("make summary of %s: %w", dir, err)
+	}
+	return !bytes.Equal(stated, made.Bytes()), nil
 }
 
 // recordPath is the record file of a directory, or the file itself.
