@@ -104,6 +104,9 @@ func (r *runner) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
+	if c.Place == run.OnKVM && !guest.KVM(cmd.Context(), guest.ProgressLog(cmd.ErrOrStderr())) {
+		return errors.New("--on kvm: KVM does not work here: /dev/kvm is missing, or a guest does not boot with it; --on guest needs none")
+	}
 	if err := r.programs.find(c.Arms); err != nil {
 		return err
 	}

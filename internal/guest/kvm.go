@@ -15,6 +15,10 @@ import (
 // works it takes a second.
 const kvmProbeTime = 20 * time.Second
 
+// KVM tells whether guests of Mode Functional run with KVM on this machine. The
+// first call boots one to find out.
+func KVM(ctx context.Context, log *slog.Logger) bool { return kvmWorks(ctx, log) }
+
 // kvmWorks tells whether a guest boots with KVM on this host. The device file
 // alone proves nothing, so it boots one and remembers the answer until the
 // next boot of the host.
