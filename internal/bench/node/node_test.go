@@ -10,8 +10,10 @@ import (
 
 	"github.com/temper-sched/temper/bench/scenarios"
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/work"
 	"github.com/temper-sched/temper/internal/config"
 	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 	"github.com/temper-sched/temper/internal/topology"
 )
@@ -119,5 +121,121 @@ func TestRunRefusesWhatIsNoScenario(t *testing.T) {
 	var out strings.Builder
 	if err := Run(t.Context(), Spec{CPUs: 4}, &out); err == nil || out.Len() > 0 {
 		t.Errorf("an empty scenario: error %v, said %q", err, out.String())
+	}
+}
+
+// cpus are those of sockets x cores x threads, numbered as QEMU does.
+func cpus(cores, threads int) topology.Topology {
+	var top topology.Topology
+	for id := range cores * threads {
+		top.CPUs = append(top.CPUs, topology.CPU{ID: id, Core: id / threads, Online: true})
+	}
+	return top
+}
+
+func TestLayOut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		top        topology.Topology
+		instrument bool
+		request    int
+		fence      string
+		rest       string
+	}{
+		"client's CPU":           {cpus(4, 1), true, 2000, "0-1", "2"},
+		"pods on all":            {cpus(4, 1), false, 2000, "0-1", "2-3"},
+		"whole cores":            {cpus(2, 2), false, 1000, "0-1", "2-3"},
+		"client on a sibling":    {cpus(2, 2), true, 2000, "0-1", "2"},
+		"a core for the rest":    {cpus(4, 1), false, 9000, "0-2", "3"},
+		"none for less than one": {cpus(4, 1), false, 500, "", "0-3"},
+	} {
+		s := bench.Scenario{Instrument: tc.instrument, Primary: bench.Primary{RequestMilliCPU: tc.request}}
+		l, err := layOut(s, tc.top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, r := topology.FormatList(l.fence), topology.FormatList(l.rest); f != tc.fence || r != tc.rest || l.last != len(tc.top.CPUs)-1 {
+			t.Errorf("%s: fence %s, rest %s, last %d; want %s and %s", name, f, r, l.last, tc.fence, tc.rest)
+		}
+	}
+	if _, err := layOut(bench.Scenario{}, cpus(1, 1)); err == nil {
+		t.Error("a node of one CPU was accepted")
+	}
+}
+
+func TestPlanNamesWhatTheArmAndTheScenarioAdd(t *testing.T) {
+	s := bench.Scenario{Primary: bench.Primary{RequestMilliCPU: 1000, Pods: []bench.PodSpec{
+		{Name: "a", Tier: "standard", Weight: 100, Threads: 1}, {Name: "b", Tier: "background", Weight: 1, Threads: 1},
+	}}}
+	n := &node{spec: Spec{Scenario: s, Arm: bench.Arm{Lend: "landing"}, Root: "/temper-lab"}}
+	n.layout, _ = layOut(s, cpus(4, 1))
+	text := n.plan()
+	plan, err := config.Parse("plan.yaml", []byte(text), config.Node{Topology: cpus(4, 1), Cgroups: cgroups{}})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if plan.Lend.String() != "landing" || len(plan.Groups) != 4 || !n.hasStandard() {
+		t.Errorf("lend %s, %d groups", plan.Lend, len(plan.Groups))
+	}
+	for _, g := range plan.Groups {
+		if !strings.HasPrefix(g.Cgroup, "/temper-lab/") {
+			t.Errorf("group %s is outside of the run's root", g.Cgroup)
+		}
+	}
+}
+
+// Every step of every scenario that measures itself has programs that work knows.
+func TestEveryPointHasItsPrograms(t *testing.T) {
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := []string{work.KindTimer, work.KindEventfd, work.KindBurst, work.KindPhases, work.KindPipe, work.KindGaps, work.KindCommand}
+	for _, s := range all {
+		if s.KindOf().Server {
+			continue
+		}
+		n := &node{spec: Spec{Scenario: s}, topology: cpus(4, 1), tree: &tree{}}
+		for _, step := range s.Steps() {
+			programs, err := (&selfMeasured{node: n}).programs(step)
+			if err != nil || len(programs) == 0 && s.Primary.Kind != "weights" {
+				t.Errorf("%s, point %q: %d programs, %v", s.Name, step.Point, len(programs), err)
+			}
+			for _, p := range programs {
+				if !slices.Contains(known, p.spec.Kind) || p.spec.Window != s.Load.Window {
+					t.Errorf("%s, point %q: %+v", s.Name, step.Point, p.spec)
+				}
+			}
+		}
+	}
+	n := &node{spec: Spec{Scenario: bench.Scenario{Primary: bench.Primary{Kind: "pipe"}}}, topology: cpus(4, 1)}
+	if _, err := (&selfMeasured{node: n}).programs(bench.Step{Point: "both"}); err == nil {
+		t.Error("a point that pipe does not know was accepted")
+	}
+}
+
+func TestDelaysKeepTheirBucketsAndTheLongest(t *testing.T) {
+	h := sched.Histogram{Counts: make([]uint64, 200)}
+	h.Counts[10], h.Counts[40] = 5, 2
+	low, high := sched.BucketBounds(40)
+	h.Max = high - 1
+	got := delayHist(h)
+	if got.Count() != 7 || got.Max() < h.Max || got.Quantile(.8) < low {
+		t.Errorf("%d delays, longest %v, p80 %v; want 7, %v and at least %v", got.Count(), got.Max(), got.Quantile(.8), h.Max, low)
+	}
+	if delayHist(sched.Histogram{Counts: make([]uint64, 200)}) != nil {
+		t.Error("no delay made a histogram")
+	}
+}
+
+func TestStarvedPodsAreJoined(t *testing.T) {
+	one := func(d time.Duration) bench.Result {
+		h := bench.NewHist()
+		h.Record(d)
+		return bench.Result{Latency: h, Requests: 1, Ops: 3, Values: map[string]float64{"busy_ns": float64(d)}}
+	}
+	r := join(join(bench.Result{}, "a", one(1000)), "b", one(2000))
+	r = join(r, "never waited", bench.Result{Ops: 1})
+	if r.Requests != 2 || r.Ops != 7 || r.Latency.Count() != 2 || r.Parts["a"].Max() >= r.Parts["b"].Max() || len(r.Parts) != 2 || r.Values["b_busy_ns"] != 2000 {
+		t.Errorf("%+v", r)
 	}
 }

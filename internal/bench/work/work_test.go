@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 func do(t *testing.T, spec Spec) (bench.Result, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), workEnv+"=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off")
+	cmd.Env = append(os.Environ(), workEnv+"=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GORACE=atexit_sleep_ms=0")
 	var said strings.Builder
 	cmd.Stderr = &said
 	in, err := cmd.StdinPipe()
