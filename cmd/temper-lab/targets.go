@@ -20,8 +20,8 @@ func newTargets() *cobra.Command {
 		Long: `Targets computes every target of the design from the records below --records,
 and from nothing else. A target is met when its whole interval is within the
 bound, at the worst step; where no record measures it, it is neither met nor
-missed. The newest campaign of a scenario and topology counts, in virtual time
-with a clock per vCPU. With --readme the table between the marks in that file is
+missed. Of directories that differ in their date only the newest counts, and only
+virtual time with a clock per vCPU. With --readme the table between the marks in that file is
 written anew.`,
 		Example: `  temper-lab targets
   temper-lab targets -o json

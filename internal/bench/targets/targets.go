@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -168,12 +169,14 @@ func missed(parts []Part) string {
 	return strings.Join(out, "; ")
 }
 
-// set is the ladders that figures may be made of, the newest of each scenario
-// and topology.
+// set is the ladders that figures may be made of.
 type set []*ladder.Ladder
 
-// usable keeps the newest ladder of each scenario and topology: a campaign
-// replaces the one before. Targets are ratios between densities, so that only
+// dated begins the name of a record directory.
+var dated = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}-`)
+
+// usable keeps the newest ladder of each scenario, topology and campaign: one
+// of the same name replaces the one before. Targets are ratios between densities, so that only
 // a clock per vCPU will do: where the clock is shared, or the host's, densities
 // differ by more than the scheduler.
 func usable(ladders []*ladder.Ladder) set {
@@ -183,7 +186,7 @@ func usable(ladders []*ladder.Ladder) set {
 		if l.Machine.Clock != bench.ClockPerVCPU || l.Arm("temper") == nil {
 			continue
 		}
-		name := l.Scenario.Name + " " + l.Machine.Topology
+		name := l.Scenario.Name + " " + l.Machine.Topology + " " + dated.ReplaceAllString(l.Source, "")
 		old := byName[name]
 		if old == nil {
 			names = append(names, name)
