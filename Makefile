@@ -22,7 +22,7 @@ MODE ?= functional
 
 # Where `make bench` puts its records: this and the scenario's name.
 BENCH ?= out/bench
-IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,stress-ng -timeout 29m
+IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,redis-server,stress-ng -timeout 29m
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16

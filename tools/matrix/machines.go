@@ -58,7 +58,7 @@ func (m machine) goTest(inguest string) []string {
 	if m.kernel == "" {
 		args = append(args, "-race", "-timeout", "20m")
 	} else {
-		exec := fmt.Sprintf("%s -kernel %s -topology %s -mode %s -packages memcached,stress-ng -timeout 29m",
+		exec := fmt.Sprintf("%s -kernel %s -topology %s -mode %s -packages memcached,redis-server,stress-ng -timeout 29m",
 			inguest, m.kernel, m.topology, m.mode())
 		args = append(args, "-count=1", "-p", "1", "-timeout", "30m", "-exec", exec)
 	}
