@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func (c Campaign) record(arm bench.Arm, seed uint64, step bench.Step, jitter flo
 		Machine: bench.Machine{
 			Kernel: "7.2.13-invented", KernelPackage: "linux-image-invented", Topology: s.Topology,
 			Cmdline:  "console=ttyS0 " + strings.Join(arm.Cmdline, " "),
-			Emulator: "QEMU 10.0.2", EmulatorArgs: []string{"-accel", "tcg,thread=single", "-seed", fmt.Sprint(seed)}, Accel: "tcg",
+			Emulator: "QEMU 10.0.2", EmulatorArgs: []string{"-accel", "tcg,thread=single", "-seed", strconv.FormatUint(seed, 10)}, Accel: "tcg",
 			Clock: bench.ClockPerVCPU, ClockQuantum: 2 * time.Microsecond, Packages: map[string]string{s.Primary.Kind: "1.0-1"},
 		},
 		Window: window(s, arm, step, shape, jitter),

@@ -7,6 +7,7 @@ import (
 	"html"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/temper-sched/temper/internal/bench/stats"
@@ -146,8 +147,8 @@ func (c *chart) drawBand(b *strings.Builder, s series) {
 	var above, below []string
 	flush := func() {
 		if len(above) > 1 {
-			for i := len(below) - 1; i >= 0; i-- {
-				above = append(above, below[i])
+			for _, corner := range slices.Backward(below) {
+				above = append(above, corner)
 			}
 			fmt.Fprintf(b, `<path class="band s%d" d="M%sZ"/>`, s.style, strings.Join(above, "L"))
 		}

@@ -27,7 +27,7 @@ func (s *Section) Headline() []string {
 		out = s.plainHeadline()
 	}
 	if len(out) == 0 {
-		out = []string{fmt.Sprintf("%s: no valid window to make a figure of.", capital(s.Scenario.Title))}
+		out = []string{capital(s.Scenario.Title) + ": no valid window to make a figure of."}
 	}
 	return append(out, s.worstWaits()...)
 }

@@ -55,16 +55,16 @@ func (s set) each(visit func(l *ladder.Ladder, point string, densities []int)) {
 	}
 }
 
-// growth is the arm's quantile at the top density against its own at 0. The
-// null point is a control and no target's.
-func (s set) growth(arm string, q float64) []sample {
+// growth is our quantile at the top density against our own at 0. The null point
+// is a control and no target's.
+func (s set) growth(q float64) []sample {
 	var out []sample
 	s.each(func(l *ladder.Ladder, point string, densities []int) {
 		top := slices.Max(densities)
 		if point == ladder.Null || top == 0 || densities[0] != 0 {
 			return
 		}
-		idle, full := l.Arm(arm).Cell(point, 0), l.Arm(arm).Cell(point, top)
+		idle, full := l.Arm(ours).Cell(point, 0), l.Arm(ours).Cell(point, top)
 		if stats.Enough(q, min(idle.Latency().Total(), full.Latency().Total())) {
 			out = append(out, sample{full.TailRatio(idle, q), l, place(l, point, top)})
 		}
@@ -72,13 +72,13 @@ func (s set) growth(arm string, q float64) []sample {
 	return out
 }
 
-// versus is the arm's p99 against a base arm's at the densities kept.
-func (s set) versus(arm, base string, keep func(point string, density, top int) bool) []sample {
+// versus is our p99 against a base arm's at the steps kept.
+func (s set) versus(base string, keep func(point string, density, top int) bool) []sample {
 	var out []sample
 	s.each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			if keep(point, d, slices.Max(densities)) {
-				e := l.Arm(arm).Cell(point, d).TailRatio(l.Arm(base).Cell(point, d), .99)
+				e := l.Arm(ours).Cell(point, d).TailRatio(l.Arm(base).Cell(point, d), .99)
 				out = append(out, sample{e, l, place(l, point, d)})
 			}
 		}
@@ -90,16 +90,16 @@ func flatTail(s set) []Part {
 	s = s.of(servers...)
 	every := func(point string, _, _ int) bool { return point != ladder.Null }
 	return []Part{
-		atMost(1.05, factor).part("p99 at top density against its own without background", s.growth(ours, .99)),
-		atMost(1.20, factor).part("p99.9 at top density against its own without background", s.growth(ours, .999)),
-		bound{limit: 1, notWorse: true, format: factor}.part("p99 against eevdf-tuned, every step", s.versus(ours, tuned, every)),
+		atMost(1.05, factor).part("p99 at top density against its own without background", s.growth(.99)),
+		atMost(1.20, factor).part("p99.9 at top density against its own without background", s.growth(.999)),
+		bound{limit: 1, notWorse: true, format: factor}.part("p99 against eevdf-tuned, every step", s.versus(tuned, every)),
 	}
 }
 
 func idleCost(s set) []Part {
 	// Also at the null point: that is what an idle node does all day.
 	idle := func(_ string, density, _ int) bool { return density == 0 }
-	return []Part{atMost(1.03, factor).part("p99 without background against eevdf", s.of(servers...).versus(ours, stock, idle))}
+	return []Part{atMost(1.03, factor).part("p99 without background against eevdf", s.of(servers...).versus(stock, idle))}
 }
 
 func harvest(s set) []Part {
@@ -159,13 +159,13 @@ func wakeups(s set) []Part {
 	s = s.of("wakeup")
 	busy := func(_ string, density, top int) bool { return density == top && top > 0 }
 	return []Part{
-		atMost(2, factor).part("p99 onto a CPU running background against onto an idle one", s.growth(ours, .99)),
-		bound{limit: 1, strict: true, format: factor}.part("p99 onto a CPU running background against eevdf-tuned", s.versus(ours, tuned, busy)),
+		atMost(2, factor).part("p99 onto a CPU running background against onto an idle one", s.growth(.99)),
+		bound{limit: 1, strict: true, format: factor}.part("p99 onto a CPU running background against eevdf-tuned", s.versus(tuned, busy)),
 	}
 }
 
 func chain(s set) []Part {
-	return []Part{atMost(1.10, factor).part("p99 at top density against its own without background", s.of("chain").growth(ours, .99))}
+	return []Part{atMost(1.10, factor).part("p99 at top density against its own without background", s.of("chain").growth(.99))}
 }
 
 // perOp is the primary's own figure of what one operation took.

@@ -93,7 +93,7 @@ func (t Target) measured() string {
 		}
 		text := fmt.Sprintf("%s: [%s](%s)", p.What, p.Text, p.Record)
 		if !*p.Met {
-			text += fmt.Sprintf(", **missed** at %s", p.Where)
+			text += ", **missed** at " + p.Where
 			if p.Note != "" {
 				text += " (" + p.Note + ")"
 			}
