@@ -17,9 +17,9 @@ import (
 	"fmt"
 )
 
+// MaxHead bounds a message's head and MaxBody its body: who sends more is not of
+// the laboratory.
 const (
-	// MaxHead bounds a message's head and MaxBody its body: who sends more is
-	// not of the laboratory.
 	MaxHead = 8 << 10
 	MaxBody = 1 << 20
 )
