@@ -129,9 +129,22 @@ func (f *Fold) Ladders() ([]*Ladder, error) {
 		slices.SortStableFunc(l.Arms, func(a, b *Arm) int {
 			return cmp.Or(cmp.Compare(a.Style, b.Style), cmp.Compare(a.Name, b.Name))
 		})
+		l.tellApart()
 		out = append(out, l)
 	}
 	return out, nil
+}
+
+// tellApart gives arms that would look alike, as two schedulers of a user, looks
+// of their own.
+func (l *Ladder) tellApart() {
+	free := len(bench.Arms()) + 1 + len(bench.Modifiers())
+	for i, a := range l.Arms {
+		if slices.ContainsFunc(l.Arms[:i], func(b *Arm) bool { return b.Style == a.Style }) {
+			a.Style = free
+			free++
+		}
+	}
 }
 
 func (l *Ladder) add(rec *bench.Record, broken []string) {

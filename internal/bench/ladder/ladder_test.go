@@ -166,6 +166,22 @@ func TestSharesWithinATier(t *testing.T) {
 	}
 }
 
+func TestNoTwoArmsLookAlike(t *testing.T) {
+	c := campaign()
+	c.Seeds, c.Scenario.Densities = 1, []int{0}
+	c.Arms = []string{"temper:landing:no-probe", "exec:b", "exec:a", "temper:again:no-probe", "temper", "temper:landing"}
+	seen := map[int]string{}
+	for _, a := range read(t, c).Arms {
+		if other, ok := seen[a.Style]; ok {
+			t.Errorf("%s looks like %s", a.Name, other)
+		}
+		seen[a.Style] = a.Name
+	}
+	if len(seen) != len(c.Arms) {
+		t.Errorf("arms %v", seen)
+	}
+}
+
 func TestFactsSayOnceWhatIsTheSame(t *testing.T) {
 	l := read(t, campaign())
 	facts := map[string][]string{}

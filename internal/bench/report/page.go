@@ -45,6 +45,7 @@ type page struct {
 	Title    string
 	All      int
 	Void     int
+	VoidID   string // of the first list of void windows
 	Sections []sectionView
 	Styles   []int // that any arm has
 }
@@ -80,6 +81,9 @@ func (r *Report) HTML(w io.Writer) error {
 	p.All, p.Void = r.Windows()
 	for i, s := range r.Sections {
 		p.Sections = append(p.Sections, s.view(fmt.Sprintf("s%d", i+1)))
+		if p.VoidID == "" && len(s.Void) > 0 {
+			p.VoidID = p.Sections[i].ID + "-void"
+		}
 		for _, a := range s.Arms {
 			if !slices.Contains(p.Styles, a.Style) {
 				p.Styles = append(p.Styles, a.Style)

@@ -237,6 +237,21 @@ func TestPageShowsEverything(t *testing.T) {
 		"Every figure at 60 %", "Temper, a part of it changed or left out", "memcached 1.0-1", "-seed SEED")
 }
 
+func TestSeveralScenariosOnOnePage(t *testing.T) {
+	spoilt := climb(1, "eevdf", "temper")
+	spoilt.Scenario.Topology = "1s8c1t"
+	spoilt.Spoil = func(rec *bench.Record) { rec.Window.Primary.Lost = 1 }
+	text := render(t, made(t, climb(5, "eevdf", "temper"), spoilt, kinds()["pipe"]), "several")
+	lacks(t, text, `href="#s1"`, `id="s1"`, `href="#s3"`, `id="s3"`, `href="#s2-void"`, `id="s2-void"`, "20 void windows")
+	ids := map[string]bool{}
+	for _, m := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(text, -1) {
+		if ids[m[1]] {
+			t.Errorf("two places called %q", m[1])
+		}
+		ids[m[1]] = true
+	}
+}
+
 // render makes the page and checks what is true of every page.
 func render(t *testing.T, r *Report, name string) string {
 	t.Helper()
