@@ -148,6 +148,30 @@ func (r *readings) Delays() (out [tier.Count]TierStats, err error) {
 	return out, nil
 }
 
+// Tiers returns, of Read's, the tiers' figures alone: no group is read, which
+// takes time for each of them and may have to be repeated.
+func (r *readings) Tiers() (out [tier.Count]TierStats, err error) {
+	ledgers, err := r.readLedgers()
+	if err != nil {
+		return out, err
+	}
+	at := monotonic()
+	if out, err = r.Delays(); err != nil {
+		return out, err
+	}
+	for _, l := range ledgers {
+		for b, d := range l.times(at) {
+			if t, ok := tiers[probeTemperBucket(b)]; ok {
+				out[t].CPU += d
+			}
+		}
+	}
+	return out, nil
+}
+
+// Missed returns what the probe could not measure, by name.
+func (r *readings) Missed() (map[string]int64, error) { return r.readMisses() }
+
 // readAgreeing reads the groups between two readings of the ledgers, until no
 // group's long interval ended in between, which might be in neither, and the
 // last reading was a quick one. On a machine that has no time, the last

@@ -56,6 +56,28 @@ func (s *Scheduler) Stats() (Stats, error) {
 	return stats, nil
 }
 
+// Counters returns what the scheduler counts about itself, by name and tier, and
+// what the kernel counts about it: a short reading, without the probe's.
+func (s *Scheduler) Counters() (map[string]int64, error) {
+	out, err := readEvents(os.DirFS(schedExtDir))
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		out = make(map[string]int64)
+	}
+	for _, t := range tier.All() {
+		var of TierStats
+		if err := s.count(&of, t); err != nil {
+			return nil, err
+		}
+		out["preemptions_"+t.String()] = int64(of.Preemptions)
+		out["preempted_"+t.String()] = int64(of.Preempted)
+		out["rescued_"+t.String()] = int64(of.Rescued)
+	}
+	return out, nil
+}
+
 // count adds the scheduler's own counters of a tier.
 func (s *Scheduler) count(stats *TierStats, t tier.Tier) error {
 	var perCPU []schedTemperTierCounters
