@@ -4,6 +4,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
 	"time"
@@ -84,24 +85,24 @@ func (p *prober) read() (r probeReading, err error) {
 	if p == nil {
 		return r, nil
 	}
-	var stats sched.Stats
-	if p.engine == nil {
-		stats, err = p.probe.Read()
-	} else {
-		stats, err = p.engine.Stats()
-	}
+	tiers, err := p.probe.Tiers()
 	if err != nil {
 		return r, fmt.Errorf("read probe: %w", err)
 	}
-	r.counters = stats.Events
-	for i, t := range stats.Tiers {
+	for i, t := range tiers {
 		r.cpu[i] = t.CPU
-		if p.engine != nil {
-			r.counters["preemptions_"+t.Tier.String()] = int64(t.Preemptions)
-			r.counters["preempted_"+t.Tier.String()] = int64(t.Preempted)
-			r.counters["rescued_"+t.Tier.String()] = int64(t.Rescued)
-		}
 	}
+	if r.counters, err = p.probe.Missed(); err != nil {
+		return r, fmt.Errorf("read probe: %w", err)
+	}
+	if p.engine == nil {
+		return r, nil
+	}
+	of, err := p.engine.Counters()
+	if err != nil {
+		return r, fmt.Errorf("read engine's counters: %w", err)
+	}
+	maps.Copy(r.counters, of)
 	return r, nil
 }
 

@@ -72,27 +72,14 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 // watch reads counters and the scheduler's identity around the window. Reading
 // takes a CPU from somebody and is done in the pads, outside of what is
 // measured; within the window the client looks at the identity itself.
-//
-// Waits and maxima are counted from a quarter of the pad before the window:
-// nobody waits any more then for the long reading at the pad's beginning.
 func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
 	pad := n.spec.Scenario.Load.Pad
 	if err := sleepUntil(ctx, from-pad); err != nil {
 		return err
 	}
 	w.Sched = append(w.Sched, sampleSched(from))
-	before, err := n.counters.read()
+	before, p, err := n.readBefore(ctx, from)
 	if err != nil {
-		return err
-	}
-	var p probed
-	if p.before, err = n.prober.read(); err != nil {
-		return err
-	}
-	if err := sleepUntil(ctx, from-pad/4); err != nil {
-		return err
-	}
-	if p.marked, err = n.prober.mark(); err != nil {
 		return err
 	}
 	if err := n.glances(ctx, w, from, to); err != nil {
@@ -101,14 +88,8 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	if err := sleepUntil(ctx, to+pad); err != nil {
 		return err
 	}
-	if p.ended, err = n.prober.delays(); err != nil {
-		return err
-	}
-	after, err := n.counters.read()
+	after, err := n.readAfter(&p)
 	if err != nil {
-		return err
-	}
-	if p.after, err = n.prober.read(); err != nil {
 		return err
 	}
 	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
@@ -116,6 +97,37 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	w.Probe = n.prober.between(p)
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
+}
+
+// readBefore takes the readings before the window. Where pods use this CPU too,
+// waits and maxima are counted from a quarter of the pad before the window only:
+// nobody waits any more then because of the reading.
+func (n *node) readBefore(ctx context.Context, from time.Duration) (r reading, p probed, err error) {
+	if r, err = n.counters.read(); err != nil {
+		return r, p, err
+	}
+	if p.before, err = n.prober.read(); err != nil {
+		return r, p, err
+	}
+	if scenario := n.spec.Scenario; !scenario.Instrument {
+		if err := sleepUntil(ctx, from-scenario.Load.Pad/4); err != nil {
+			return r, p, err
+		}
+	}
+	p.marked, err = n.prober.mark()
+	return r, p, err
+}
+
+// readAfter takes those after it, the waits first: reading makes some.
+func (n *node) readAfter(p *probed) (r reading, err error) {
+	if p.ended, err = n.prober.delays(); err != nil {
+		return r, err
+	}
+	if r, err = n.counters.read(); err != nil {
+		return r, err
+	}
+	p.after, err = n.prober.read()
+	return r, err
 }
 
 // glances looks at the scheduler's identity within the window, where no client
