@@ -22,7 +22,7 @@ func (s *Section) Headline() []string {
 	case p.Measured(func(c Cell) stats.Estimate { return c.PerOp }):
 		out = s.costHeadline()
 	case p.Climbs() && p.Measured(func(c Cell) stats.Estimate { return c.Growth }):
-		out = slices.Concat(s.growthHeadline(), s.backgroundHeadline(), s.versusHeadline())
+		out = slices.Concat(s.growthHeadline(), s.silent(), s.backgroundHeadline(), s.versusHeadline())
 	case p.Measured(func(c Cell) stats.Estimate { return c.P99 }):
 		out = s.plainHeadline()
 	}
@@ -65,6 +65,25 @@ func (s *Section) growthHeadline() []string {
 		fmt.Sprintf("%s %s its own without any under temper; %s.", beside, mine[0], list(others)),
 		fmt.Sprintf("Without any it is %s.", list(alone)),
 	}
+}
+
+// silent names the rivals of which the headline has no figure, and why.
+func (s *Section) silent() []string {
+	p := s.Main
+	var out []string
+	for _, r := range p.Rivals() {
+		for _, d := range []int{0, p.Top()} {
+			switch c := r.at(d); {
+			case c.Valid():
+				continue
+			case len(c.Void) > 0:
+				out = append(out, fmt.Sprintf("No figure for %s at %s: its windows there are void (%s).", r.Name, number(d, "spinner"), c.Void[0]))
+			default:
+				out = append(out, fmt.Sprintf("No figure for %s at %s: no window was measured.", r.Name, number(d, "spinner")))
+			}
+		}
+	}
+	return out
 }
 
 // atPoint names the operating point if there are several.

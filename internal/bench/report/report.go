@@ -187,9 +187,14 @@ func (p *Point) Top() int { return slices.Max(p.Densities) }
 // Climbs says whether there are densities to compare.
 func (p *Point) Climbs() bool { return len(p.Densities) > 1 }
 
-// Rivals are the rows to be compared: no controls, and ablations apart.
+// Rivals are the rows to be compared: no controls, and ablations apart. Where
+// nothing else is there, these.
 func (p *Point) Rivals() []Row {
-	return slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || r.Ablation() })
+	rivals := slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || r.Ablation() })
+	if len(rivals) == 0 {
+		return p.Rows
+	}
+	return rivals
 }
 
 // Ablations are ours and what it becomes without a part.

@@ -150,6 +150,9 @@ func (s *Section) Summary(p *Point) Table {
 		if full.Requests > 0 {
 			longest = micros(float64(full.Latency().Max()))
 		}
+		if !slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Valid() || len(c.Void) > 0 }) {
+			continue
+		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
 			with(full.Background, cpus), with(full.Harvest, percent), r.Break.String(),
@@ -274,6 +277,9 @@ func (t Table) dense() Table {
 			}
 		}
 		out.Rows = append(out.Rows, cells)
+	}
+	if len(out.Head) < 2 {
+		return Table{} // names alone
 	}
 	return out
 }

@@ -21,8 +21,10 @@ func (r *Report) Text(w io.Writer) error {
 			fmt.Fprintln(&b, wrap(sentence, "", ""))
 		}
 		for i := range s.Points {
-			fmt.Fprintln(&b)
-			s.Summary(&s.Points[i]).text(&b, s.pointTitle(&s.Points[i]))
+			if t := s.Summary(&s.Points[i]); len(t.Rows) > 0 {
+				fmt.Fprintln(&b)
+				t.text(&b, s.pointTitle(&s.Points[i]))
+			}
 		}
 		for _, t := range []Table{s.Shares(), s.Waits()} {
 			if len(t.Rows) > 0 {
