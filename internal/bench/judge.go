@@ -31,6 +31,8 @@ const (
 	// workTolerance is how far the work that a primary did may be from what
 	// its arrivals should have cost, and from what the ledger says it used.
 	workTolerance = 0.05
+	// idleBound is how many CPUs may be idle where pods saturate the node.
+	idleBound = 0.05
 	// sleepTolerance is how far a hand-over may be from one sleep of each side.
 	sleepTolerance = 0.1
 	// clockTolerance is how far two clocks may differ over a window.
@@ -229,10 +231,27 @@ func judgeWork(r *Record) []string {
 			reasons = append(reasons, fmt.Sprintf("primary says that it used %.0f ms of CPU time, the ledger says %.0f ms", busy/1e6, used/1e6))
 		}
 	}
+	reasons = append(reasons, judgeOffered(r)...)
+	if idle := ratio(r.Window.Ledger.Idle, r.Window.Ledger.Length); r.Scenario.KindOf().Saturates && idle > idleBound {
+		reasons = append(reasons, fmt.Sprintf("%.2f CPUs were idle: the pods did not want more than there was", idle))
+	}
 	if switches, ok := values[ValueSwitches]; ok && math.Abs(switches-1) > sleepTolerance {
 		reasons = append(reasons, fmt.Sprintf("%.2f switches in a hand-over, want 1", switches))
 	}
 	return reasons
+}
+
+// judgeOffered demands that a primary with arrivals of its own drew as many as
+// the step asks for.
+func judgeOffered(r *Record) []string {
+	p, rate, window := r.Window.Primary, r.Window.Step.Rate, r.Scenario.Load.Window.Seconds()
+	if r.Scenario.KindOf().Server || rate == 0 {
+		return nil
+	}
+	if want := rate * window; math.Abs(p.Offered*window-want) > offeredSigmas*math.Sqrt(want) {
+		return []string{fmt.Sprintf("primary drew %.0f arrivals a second, scenario asks for %.0f", p.Offered, rate)}
+	}
+	return nil
 }
 
 // judgeProbe demands the probe in every arm that has one, and that it saw all.

@@ -75,7 +75,15 @@ func TestJudge(t *testing.T) {
 		"lazy primary":     {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 4e8, ValueClaimed: 5e8} }, "should have cost 500 ms"},
 		"boasting primary": {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 5e8, ValueClaimed: 5e8} }, "the ledger says 400 ms"},
 		"no switch":        {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueSwitches: .5} }, "0.50 switches in a hand-over"},
-		"busy before":      {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
+		"fewer arrivals": {func(r *Record) {
+			r.Scenario.Primary.Kind, r.Scenario.Primary.Params, r.Scenario.Instrument = "burst", map[string]float64{"burst_us": 1}, false
+			r.Window.Primary.Offered = 5000
+		}, "primary drew 5000 arrivals a second"},
+		"idle CPUs": {func(r *Record) {
+			r.Scenario.Primary.Kind, r.Scenario.Primary.Params, r.Scenario.Instrument = "starvation", map[string]float64{"unit_us": 1}, false
+			r.Window.Ledger.Idle, r.Window.Ledger.Background = 240*time.Millisecond, 2300*time.Millisecond
+		}, "0.24 CPUs were idle"},
+		"busy before": {func(r *Record) { r.Window.IdleBefore = .9 }, "only 90.0 % idle"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good()

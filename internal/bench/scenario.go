@@ -72,6 +72,8 @@ type Kind struct {
 	Name string
 	// Server means that the load generator drives it and measures.
 	Server bool
+	// Saturates means that its pods want more CPUs than there are.
+	Saturates bool
 	// Packages are the Debian packages of its programs.
 	Packages []string
 	// Params are the names that Primary.Params must have, all of them.
@@ -89,8 +91,8 @@ func Kinds() []Kind {
 		{Name: "bursty", Params: []string{"busy_us", "idle_us", "unit_us"}},
 		{Name: "pipe"},
 		{Name: "hackbench", Packages: []string{"rt-tests"}, Params: []string{"groups", "loops"}},
-		{Name: "weights", Params: []string{"burst_us"}},
-		{Name: "starvation", Params: []string{"unit_us"}},
+		{Name: "weights", Saturates: true, Params: []string{"burst_us"}},
+		{Name: "starvation", Saturates: true, Params: []string{"unit_us"}},
 	}
 }
 

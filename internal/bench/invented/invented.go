@@ -139,12 +139,14 @@ func result(s bench.Scenario, step bench.Step, shape Shape, jitter float64) benc
 		requests = int(math.Round(step.Rate * s.Load.Window.Seconds()))
 	}
 	r := bench.Result{Ops: shape.Ops, Values: shape.Values, Achieved: shape.Achieved}
+	if step.Rate > 0 {
+		r.Offered = float64(requests) / s.Load.Window.Seconds()
+	}
 	if shape.P99 == 0 {
 		return r
 	}
 	r.Requests, r.Latency = requests, latencies(requests, shape.P50, shape.P99, jitter)
 	if s.KindOf().Server {
-		r.Offered = float64(requests) / s.Load.Window.Seconds()
 		r.Achieved, r.Lag = r.Offered, latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	}
 	return r
@@ -181,5 +183,8 @@ func ledger(s bench.Scenario, shape Shape) bench.Ledger {
 		l.Instrument = of(.3)
 	}
 	l.Idle = time.Duration(l.CPUs)*length - l.Critical - l.Background - l.Instrument
+	if s.KindOf().Saturates {
+		l.System, l.Idle = l.Idle, 0
+	}
 	return l
 }

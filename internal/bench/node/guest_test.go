@@ -104,7 +104,7 @@ const bad = 10
 
 func TestInvertedWeightsLookBad(t *testing.T) {
 	requireVirtualTime(t)
-	for _, tc := range []struct{ scenario, point string }{{"burst", "29%"}, {"wakeup", "timer"}} {
+	for _, tc := range []struct{ scenario, point string }{{"burst", "28%"}, {"wakeup", "timer"}} {
 		s := short(t, tc.scenario, tc.point, 4)
 		fair, inverted := windows(t, s, "eevdf")[0], windows(t, s, "eevdf:inverted")[0]
 		a, b := fair.Primary.Latency.Quantile(.9), inverted.Primary.Latency.Quantile(.9)
@@ -192,7 +192,7 @@ func TestStarvationFindsWhoWaits(t *testing.T) {
 // The last test: what it binds stays bound.
 func TestZStaticKeepsThemApart(t *testing.T) {
 	requireVirtualTime(t)
-	w := windows(t, short(t, "burst", "29%", 8), "static")[0]
+	w := windows(t, short(t, "burst", "28%", 8), "static")[0]
 	if got := w.Ledger.BackgroundCPUs(); got < 1.9 || got > 2.01 {
 		t.Errorf("background got %.2f CPUs of its two: cpusets %v", got, w.Cpusets)
 	}
