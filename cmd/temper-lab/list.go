@@ -65,7 +65,8 @@ func listScenarios(out io.Writer) error {
 // heldSet is what a record file holds of one scenario and topology.
 type heldSet struct {
 	windows, void int
-	arms, seeds   map[string]bool
+	arms          map[string]bool
+	seeds         map[uint64]bool
 	clock, commit string
 }
 
@@ -96,14 +97,14 @@ func listFile(out io.Writer, path string) error {
 		key := r.Scenario.Name + "\t" + r.Machine.Topology
 		s := sets[key]
 		if s == nil {
-			s = &heldSet{arms: map[string]bool{}, seeds: map[string]bool{}, clock: r.Machine.Clock, commit: r.Commit}
+			s = &heldSet{arms: map[string]bool{}, seeds: map[uint64]bool{}, clock: r.Machine.Clock, commit: r.Commit}
 			sets[key] = s
 		}
 		s.windows++
 		if !r.Verdict.Valid {
 			s.void++
 		}
-		s.arms[r.Arm.Name], s.seeds[fmt.Sprint(r.Seed)] = true, true
+		s.arms[r.Arm.Name], s.seeds[r.Seed] = true, true
 		return nil
 	}); err != nil {
 		return err

@@ -4,6 +4,7 @@ package main
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -65,7 +66,7 @@ func (p *programs) find(arms []bench.Arm) error {
 		}
 	}
 	if !brought && (p.execConfig != "" || len(p.execArgs) > 0) {
-		return usageError{fmt.Errorf("--exec-config and --exec-args are for an exec:PATH arm, and none is given")}
+		return usageError{errors.New("--exec-config and --exec-args are for an exec:PATH arm, and none is given")}
 	}
 	if p.commit == "" {
 		p.commit = gitCommit()

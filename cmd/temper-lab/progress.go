@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-func digits(n int) int { return len(fmt.Sprint(n)) }
+func digits(n int) int { return len(strconv.Itoa(n)) }
 
 // line writes a line that stays.
 func (p *progress) line(format string, args ...any) {

@@ -40,11 +40,8 @@ type NotTheSame struct {
 
 // Error names every difference and the way out.
 func (e *NotTheSame) Error() string {
-	text := "run again: the inputs are not those on record, so digests would differ"
-	for _, d := range e.Differences {
-		text += "\n  " + d
-	}
-	return text + "\n" + remedy(e.Commit) + "; kernel, emulator and packages: those versions, from the mirror or a cache that has them"
+	return "run again: the inputs are not those on record, so digests would differ\n  " +
+		strings.Join(e.Differences, "\n  ") + "\n" + remedy(e.Commit) + "; kernel, emulator and packages: those versions, from the mirror or a cache that has them"
 }
 
 // remedy is how to get the programs of a commit.

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -249,7 +250,7 @@ func (c *checker) run(id string, at set, arm string, seed uint64, steps int) {
 	var missing []string
 	for step := range steps {
 		if _, ok := c.cells[cell{at, arm, seed, step}]; !ok {
-			missing = append(missing, fmt.Sprint(step))
+			missing = append(missing, strconv.Itoa(step))
 		}
 	}
 	switch {
