@@ -228,11 +228,16 @@ static __always_inline s32 first_candidate(const struct search *s, u32 word, u64
 /* Take one CPU of candidates, a word of an idle mask, out of the mask. */
 static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, u64 candidates)
 {
+	s32 cpu = first_candidate(s, word, candidates);
 	int i;
 
-	for_each_num(i, 0, MAX_CLAIMS) {
-		s32 cpu;
-
+	/* The first is it, but for a race. */
+	if (claim_idle_cpu(s, cpu))
+		return cpu;
+	candidates &= ~cpu_bit(cpu);
+	if (!candidates)
+		return -1;
+	for_each_num(i, 1, MAX_CLAIMS) {
 		if (!candidates)
 			break;
 		cpu = first_candidate(s, word, candidates);
@@ -243,7 +248,23 @@ static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, 
 	return -1;
 }
 
-/* One pass over the idle mask: whole cores or any CPU, one LLC or all. */
+static __always_inline s32 claim_idle_at(const struct task_struct *p, const struct search *s,
+					 const struct cpumask *idle, u32 word, bool llc)
+{
+	u64 candidates = mask_word(idle, word);
+
+	if (!candidates)
+		return -1;
+	candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
+	if (llc)
+		candidates &= llc_word(s->llc, word);
+	return candidates ? claim_idle_in_word(s, word, candidates) : -1;
+}
+
+/*
+ * One pass over the idle mask: whole cores or any CPU, one LLC or all. Up to 64
+ * CPUs there is one word, and a loop's iterator would cost a hundred instructions.
+ */
 __noinline s32 claim_idle(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull,
 			  bool cores, bool llc)
 {
@@ -252,25 +273,43 @@ __noinline s32 claim_idle(struct task_struct *p __arg_trusted, struct search *s 
 	int word;
 
 	idle = cores ? scx_bpf_get_idle_smtmask() : scx_bpf_get_idle_cpumask();
+	if (nr_words == 1) {
+		cpu = claim_idle_at(p, s, idle, 0, llc);
+		scx_bpf_put_idle_cpumask(idle);
+		return cpu;
+	}
 	for_each_num(word, 0, TEMPER_MASK_WORDS) {
-		u64 candidates;
-
 		if (word >= nr_words)
 			break;
-		candidates = mask_word(idle, word);
-		if (!candidates)
-			continue;
-		candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
-		if (llc)
-			candidates &= llc_word(s->llc, word);
-		if (!candidates)
-			continue;
-		cpu = claim_idle_in_word(s, word, candidates);
+		cpu = claim_idle_at(p, s, idle, word, llc);
 		if (cpu >= 0)
 			break;
 	}
 	scx_bpf_put_idle_cpumask(idle);
 	return cpu;
+}
+
+/* Is no CPU idle that p may use? On a full node this answers most searches. */
+static __always_inline bool none_idle(const struct task_struct *p)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool none = true;
+	int word;
+
+	if (nr_words == 1) {
+		none = !(idle->bits[0] & p->cpus_ptr->bits[0]);
+		scx_bpf_put_idle_cpumask(idle);
+		return none;
+	}
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		if (word >= nr_words)
+			break;
+		none = !(mask_word(idle, word) & mask_word(p->cpus_ptr, word));
+		if (!none)
+			break;
+	}
+	scx_bpf_put_idle_cpumask(idle);
+	return none;
 }
 
 static __always_inline s32 claim_idle_in_zone(struct task_struct *p, struct search *s, u32 zone)
@@ -325,9 +364,13 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 
 	if (p->nr_cpus_allowed == 1)
 		return may_run_on(p, prev) && claim_idle_cpu(s, prev) ? prev : -1;
-	if (!has_smt && fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
+	/* A CPU that runs background is not idle: on a full node the one look below does. */
+	if (!has_smt && !is_preemptible(TEMPER_BACKGROUND, prev) &&
+	    fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
 	    claim_idle_cpu(s, prev))
 		return prev;
+	if (none_idle(p))
+		return -1;
 	if (s->fence) {
 		cpu = claim_idle_in_zone(p, s, ZONE_OWN);
 		if (cpu >= 0)
@@ -339,38 +382,65 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 	return claim_idle_in_zone(p, s, ZONE_FENCED);
 }
 
+static __always_inline bool claim_victim_cpu(const struct search *s, u32 victim, s32 cpu)
+{
+	return may_serve(s->generation, s->lend, s->tier, cpu) && clear_preemptible(victim, cpu);
+}
+
+static __always_inline s32 claim_victim_in_word(const struct search *s, u32 victim, u32 word,
+						u64 candidates)
+{
+	s32 cpu = first_candidate(s, word, candidates);
+	int i;
+
+	if (claim_victim_cpu(s, victim, cpu))
+		return cpu;
+	candidates &= ~cpu_bit(cpu);
+	if (!candidates)
+		return -1;
+	for_each_num(i, 1, MAX_CLAIMS) {
+		if (!candidates)
+			break;
+		cpu = first_candidate(s, word, candidates);
+		if (claim_victim_cpu(s, victim, cpu))
+			return cpu;
+		candidates &= ~cpu_bit(cpu);
+	}
+	return -1;
+}
+
+static __always_inline s32 claim_victim_at(const struct task_struct *p, const struct search *s,
+					   u32 victim, u32 word)
+{
+	u64 candidates, *running = preemptible_word(victim, word * 64);
+
+	if (!running)
+		return -1;
+	candidates = *(volatile u64 *)running;
+	if (!candidates)
+		return -1;
+	candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
+	return candidates ? claim_victim_in_word(s, victim, word, candidates) : -1;
+}
+
 /* Claim a CPU that runs tier victim, in one zone. */
 __noinline s32 claim_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull,
 			    u32 victim, u32 zone)
 {
-	int word, i;
+	s32 cpu = -1;
+	int word;
 
 	s->zone = zone;
+	if (nr_words == 1)
+		return claim_victim_at(p, s, victim, 0);
 	for_each_num(word, 0, TEMPER_MASK_WORDS) {
-		u64 candidates, *running;
-
 		if (word >= nr_words)
 			break;
-		running = preemptible_word(victim, word * 64);
-		if (!running)
+		cpu = claim_victim_at(p, s, victim, word);
+		if (cpu >= 0)
 			break;
-		candidates = *(volatile u64 *)running;
-		if (!candidates)
-			continue;
-		candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
-		for_each_num(i, 0, MAX_CLAIMS) {
-			s32 cpu;
-
-			if (!candidates)
-				break;
-			cpu = first_candidate(s, word, candidates);
-			if (may_serve(s->generation, s->lend, s->tier, cpu) &&
-			    clear_preemptible(victim, cpu))
-				return cpu;
-			candidates &= ~cpu_bit(cpu);
-		}
 	}
-	return -1;
+	return cpu;
 }
 
 /*
@@ -385,6 +455,11 @@ __noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s
 
 	if (no_preempt)
 		return -1;
+	/* The lowest tier runs where p's caches are warm, and p has no better place. */
+	if (may_preempt(s->tier, TEMPER_BACKGROUND) &&
+	    fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
+	    claim_victim_cpu(s, TEMPER_BACKGROUND, prev))
+		return prev;
 	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
 		if (!may_preempt(s->tier, victim))
 			break;

@@ -81,12 +81,16 @@ static __always_inline bool vtime_before(u64 a, u64 b)
 }
 
 /*
- * A group that slept keeps at most one slice of credit: an older vtime would
- * let it own its tier's CPUs for as long as it slept.
+ * A group keeps at most that much credit: an older vtime would let it own its
+ * tier's CPUs for as long as it slept. One whose threads never slept was made
+ * to wait, by ticks that come late for slices, and may catch up.
  */
-static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 slice_ns)
+#define CREDIT_WOKEN_NS SLICE_NS
+#define CREDIT_WAITED_NS (8 * SLICE_NS)
+
+static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit_ns)
 {
-	u64 floor = vtime_now - slice_ns;
+	u64 floor = vtime_now - credit_ns;
 
 	return vtime_before(vtime, floor) ? floor : vtime;
 }
@@ -95,6 +99,11 @@ static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 slice_ns)
 static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 {
 	return ns * DEFAULT_WEIGHT / (weight ?: 1);
+}
+
+static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)
+{
+	return ns < 0 ? -(s64)vtime_cost(-ns, weight) : (s64)vtime_cost(ns, weight);
 }
 
 /* Time since an instant that another CPU's clock may put a moment ahead of now. */

@@ -92,6 +92,11 @@ static __always_inline void look_again(struct task_struct *p, struct task_ctx *t
 	s32 cpu;
 
 	count_insertion(tctx->tier);
+	/* Background preempts nobody: on a full node there is nothing to look for. */
+	if (tctx->tier >= TEMPER_BACKGROUND && none_idle(p)) {
+		count_insertion(tctx->tier);
+		return;
+	}
 	begin_search(&s, tctx, prev_cpu);
 	cpu = pick_idle(p, &s);
 	if (cpu >= 0) {
@@ -126,9 +131,11 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	/*
 	 * select_cpu found nothing for this wakeup, or was not asked: a task
-	 * bound to one CPU, or one that ran and wants to go on.
+	 * bound to one CPU, or one that ran and wants to go on. Background was
+	 * most likely preempted, and whoever did that waits for this to end: it
+	 * queues, and an idle CPU may fetch it.
 	 */
-	if (!(enq_flags & SCX_ENQ_CPU_SELECTED)) {
+	if (!(enq_flags & SCX_ENQ_CPU_SELECTED) && tctx->tier < TEMPER_BACKGROUND) {
 		cpu = place(p, tctx, prev_cpu, &place_flags);
 		if (cpu >= 0) {
 			dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags | place_flags);
@@ -176,8 +183,9 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 	if (!group)
 		return own;
 	/* Its own next tag, as settle_charge and charge_slice would make it. */
-	tag = group->vtime + vtime_cost(scx_bpf_now() - tctx->started_at, group->weight) -
-	      vtime_cost(tctx->charged, group->weight);
+	tag = group->vtime +
+	      vtime_cost_signed((s64)(scx_bpf_now() - tctx->started_at) - tctx->charged,
+				group->weight);
 	if (is_due_before(tier_dsq(tier, own), cpu, tag))
 		return own;
 	if (nr_llcs == 1)
@@ -251,8 +259,7 @@ __noinline int reclaim_fence(u64 generation, u32 lend, s32 cpu)
 static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx,
 				    struct cpu_ctx *cctx, s32 cpu)
 {
-	struct temper_plan_head *head = plan_head(tctx->generation);
-	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	u32 lend = plan_lend(tctx->generation);
 	u32 tier = rank_on_cpu(p, tctx);
 
 	if (cctx->tier != tier)
@@ -292,7 +299,8 @@ static __always_inline void keep_running(struct task_struct *prev, struct task_c
 	struct group_ctx *group = task_group(tctx);
 
 	if (group)
-		__sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
+		move_clock(tctx->tier, __sync_fetch_and_add(&group->vtime,
+							    vtime_cost(SLICE_NS, group->weight)));
 	tctx->charged += SLICE_NS;
 	prev->scx.slice = SLICE_NS;
 	/*
@@ -336,18 +344,22 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	u32 llc = cpu_llc(cpu), prev_tier = TEMPER_NO_TIER;
-	u64 generation = current_generation();
-	struct temper_plan_head *head = plan_head(generation);
-	u32 lend = head ? head->lend : TEMPER_LEND_PER_CORE;
 	struct task_ctx *tctx = NULL;
+	u64 generation;
 	s32 from;
 	int tier;
+	u32 lend;
 
 	if (!cctx)
 		return;
 	/* prev may be about to sleep: only a queued one can go on. */
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = lookup_task(prev);
+	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
+	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS))
+		return;
+	generation = current_generation();
+	lend = plan_lend(generation);
 	/* One that may not stay is enqueued after this, and placed anew. */
 	if (tctx && !may_stay(prev, tctx, lend, cpu))
 		tctx = NULL;
@@ -361,7 +373,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
 		if (tier == TEMPER_SYSTEM && cctx->released) {
 			cctx->released = false;
-			if (higher_waits(TEMPER_TIERS))
+			if ((has_smt || lend != TEMPER_LEND_PER_CORE) && higher_waits(TEMPER_TIERS))
 				offer_released(generation, cpu);
 		}
 		if (tier > prev_tier)
@@ -427,7 +439,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 		count_preempted(cctx->tier);
 	cctx->tier = TEMPER_NO_TIER;
 	used = p->se.sum_exec_runtime - tctx->exec_at;
-	settle_charge(tctx, used);
+	settle_charge(tctx, used, runnable);
 	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
 }
 

@@ -33,7 +33,7 @@ struct task_ctx {
 	u32 queued_tier; /* of that queue */
 	u64 exec_at; /* sum_exec_runtime when it began to run */
 	u64 started_at;
-	u64 charged; /* ns its group paid in advance */
+	s64 charged; /* ns its group paid in advance; below zero: owes */
 	u64 owed; /* ns a rescue still owes it */
 	struct cgroup __kptr *group;
 };
@@ -183,48 +183,62 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
  * group's clock showed: a group's threads are spaced along its clock, so it
  * gets its weight's share whether it has one thread or a hundred.
  */
-static __always_inline u64 charge_slice(struct task_ctx *tctx, u64 slice_ns)
+static __always_inline u64 charge_slice(struct task_ctx *tctx, u64 slice_ns, u64 credit_ns)
 {
 	struct group_ctx *group = task_group(tctx);
 	u32 tier = tctx->tier;
 	u64 now, tag, floor;
-	s64 cost;
+	s64 cost, left;
 
 	if (tier >= TEMPER_TIERS)
 		return 0;
 	now = vtime_now[tier];
 	if (!group)
 		return now;
-	/* Charged before but never ran (moved, or dequeued while it waited): once is enough. */
-	cost = (s64)vtime_cost(slice_ns, group->weight) -
-	       (s64)vtime_cost(tctx->charged, group->weight);
+	/* What is left of an earlier charge, or missing, is settled on the way. */
+	left = vtime_cost_signed(tctx->charged, group->weight);
+	cost = (s64)vtime_cost(slice_ns, group->weight) - left;
 	tctx->charged = slice_ns;
-	tag = __sync_fetch_and_add(&group->vtime, cost);
-	floor = clamp_vtime(tag, now, slice_ns);
+	tag = __sync_fetch_and_add(&group->vtime, cost) - left;
+	floor = clamp_vtime(tag, now, credit_ns);
 	if (floor != tag)
 		__sync_fetch_and_add(&group->vtime, floor - tag);
 	return floor;
 }
 
-/* Settle what was paid in advance against what was used. */
-static __always_inline void settle_charge(struct task_ctx *tctx, u64 used)
+/*
+ * A service that began at tag had no competition: it moves the tier's clock,
+ * else a group that ran alone for long would look guilty when company comes.
+ * While others queue, their tags are the clock.
+ */
+static __always_inline void move_clock(u32 tier, u64 tag)
 {
-	struct group_ctx *group = task_group(tctx);
+	if (tier < TEMPER_TIERS && !queued_in(tier) && vtime_before(vtime_now[tier], tag))
+		vtime_now[tier] = tag;
+}
+
+/*
+ * Settle what was paid in advance against what was used. A thread that queues
+ * next is settled there: somebody may wait for this one to be off the CPU.
+ */
+static __always_inline void settle_charge(struct task_ctx *tctx, u64 used, bool queues)
+{
+	struct group_ctx *group;
 	u32 tier = tctx->tier;
 	u64 tag;
 	s64 cost;
 
+	if (queues && tctx->charged) {
+		tctx->charged -= used;
+		return;
+	}
+	group = task_group(tctx);
 	if (!group || tier >= TEMPER_TIERS)
 		return;
-	cost = (s64)vtime_cost(used, group->weight) - (s64)vtime_cost(tctx->charged, group->weight);
+	cost = vtime_cost_signed((s64)used - tctx->charged, group->weight);
 	tag = __sync_fetch_and_add(&group->vtime, cost);
-	/*
-	 * Served without a tag, on an idle CPU: the service's start moves the
-	 * tier's clock, else a group that ran alone for long would look guilty
-	 * when company comes. While others queue, their tags are the clock.
-	 */
-	if (!tctx->charged && !queued_in(tier) && vtime_before(vtime_now[tier], tag))
-		vtime_now[tier] = tag;
+	if (!tctx->charged) /* served without a tag, on an idle CPU */
+		move_clock(tier, tag);
 	tctx->charged = 0;
 }
 

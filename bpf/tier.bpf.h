@@ -77,6 +77,13 @@ static __always_inline struct temper_plan_head *plan_head(u64 generation)
 	return bpf_map_lookup_elem(&plan_heads, &key);
 }
 
+static __always_inline u32 plan_lend(u64 generation)
+{
+	struct temper_plan_head *head = plan_head(generation);
+
+	return head ? head->lend : TEMPER_LEND_PER_CORE;
+}
+
 static __always_inline struct temper_mask *plan_fence(u64 generation, u32 fence)
 {
 	u32 key = (generation & 1) * TEMPER_MAX_FENCES + fence;

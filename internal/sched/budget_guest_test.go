@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 // budgetGrowth is how far a program may outgrow its line in testdata/budget.txt
@@ -50,6 +52,30 @@ func TestVerifierBudget(t *testing.T) {
 			}
 			if float64(walked) > float64(limit)*budgetGrowth {
 				t.Errorf("the verifier walked %d instructions, the budget is %d", walked, limit)
+			}
+		})
+	}
+}
+
+// The largest node that is supported: loops over words and LLCs are walked whole
+// there, and a kernel gives up after a million instructions.
+func TestVerifierOnLargestNode(t *testing.T) {
+	requireGuest(t)
+	const kernelLimit, reserve = 1_000_000, 4
+	var cpus []topology.CPU
+	for id := range maxCPUs {
+		cpus = append(cpus, topology.CPU{ID: id, Core: id / 2, LLC: id / 16, Online: true})
+	}
+	spec, err := prepare(Config{CPUs: cpus})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range spec.Programs {
+		t.Run(name, func(t *testing.T) {
+			walked := verify(t, spec, name)
+			t.Logf("%s %d", name, walked)
+			if walked > kernelLimit/reserve {
+				t.Errorf("the verifier walked %d instructions of the %d that a kernel allows", walked, kernelLimit)
 			}
 		})
 	}

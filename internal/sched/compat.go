@@ -16,12 +16,17 @@ import (
 
 // Flags of the ops: a task that is the last one, exits, or has migration
 // disabled still goes through enqueue, because only there is it accounted for.
-// Having update_idle must not cost us the kernel's idle mask.
+// Having update_idle must not cost us the kernel's idle mask. A wakeup of a
+// thread that is just leaving its CPU is left to that CPU: the waker would wait
+// for the switch to end, and place the thread elsewhere.
 const (
 	opsKeepBuiltinIdle      = 1 << 0
 	opsEnqLast              = 1 << 1
 	opsEnqExiting           = 1 << 2
 	opsEnqMigrationDisabled = 1 << 4
+	opsAllowQueuedWakeup    = 1 << 5
+
+	opsFlags = opsKeepBuiltinIdle | opsEnqLast | opsEnqExiting | opsEnqMigrationDisabled | opsAllowQueuedWakeup
 )
 
 // watchdog is how long the kernel lets a runnable task wait before it ejects
@@ -113,7 +118,7 @@ func initOps(ops *ebpf.MapSpec) error {
 		case "name":
 			copy(at, Name)
 		case "flags":
-			binary.LittleEndian.PutUint64(at, opsKeepBuiltinIdle|opsEnqLast|opsEnqExiting|opsEnqMigrationDisabled)
+			binary.LittleEndian.PutUint64(at, opsFlags)
 		case "timeout_ms":
 			binary.LittleEndian.PutUint32(at, watchdogMillis)
 		}

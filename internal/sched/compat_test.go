@@ -29,7 +29,8 @@ func TestOpsAreInitialised(t *testing.T) {
 	if name := string(members["name"][:len(Name)+1]); name != Name+"\x00" {
 		t.Errorf("name %q, want %q", name, Name)
 	}
-	const flags = 1<<0 | 1<<1 | 1<<2 | 1<<4 // KEEP_BUILTIN_IDLE, ENQ_LAST, ENQ_EXITING, ENQ_MIGRATION_DISABLED
+	// KEEP_BUILTIN_IDLE, ENQ_LAST, ENQ_EXITING, ENQ_MIGRATION_DISABLED, ALLOW_QUEUED_WAKEUP
+	const flags = 1<<0 | 1<<1 | 1<<2 | 1<<4 | 1<<5
 	if got := binary.LittleEndian.Uint64(members["flags"]); got != flags {
 		t.Errorf("flags %#x, want %#x", got, flags)
 	}
