@@ -201,6 +201,13 @@ func judgeClock(r *Record) []string {
 			break
 		}
 	}
+	late := time.Duration(0)
+	if r.Scenario.Instrument {
+		late = -l.Pad / 2 // the client has to send what was due meanwhile
+	}
+	if w.ReadBy != 0 && w.ReadBy > late {
+		reasons = append(reasons, fmt.Sprintf("the reading of the counters before the window ended at %v, want %v at most", w.ReadBy, late))
+	}
 	if n := len(w.Sched); n >= 2 && (w.Sched[0].At > 0 || w.Sched[n-1].At < l.Window) {
 		reasons = append(reasons, fmt.Sprintf("the scheduler was sampled from %v to %v, which is not the whole window", w.Sched[0].At, w.Sched[n-1].At))
 	}

@@ -79,6 +79,7 @@ func TestJudge(t *testing.T) {
 			r.Scenario.Primary.Kind, r.Scenario.Primary.Params, r.Scenario.Instrument = "burst", map[string]float64{"burst_us": 1}, false
 			r.Window.Primary.Offered = 5000
 		}, "primary drew 5000 arrivals a second"},
+		"late reading": {func(r *Record) { r.Window.ReadBy = time.Millisecond }, "before the window ended at 1ms, want 0s"},
 		"idle CPUs": {func(r *Record) {
 			r.Scenario.Primary.Kind, r.Scenario.Primary.Params, r.Scenario.Instrument = "starvation", map[string]float64{"unit_us": 1}, false
 			r.Window.Ledger.Idle, r.Window.Ledger.Background = 240*time.Millisecond, 2300*time.Millisecond

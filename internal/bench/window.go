@@ -15,7 +15,10 @@ type Window struct {
 	Ledger Ledger `json:"ledger"`
 	// Realtime is the ledger's length by CLOCK_REALTIME: another opinion.
 	Realtime time.Duration `json:"realtime_ns"`
-	Sched    []SchedSample `json:"sched"`
+	// ReadBy is when the reading of the counters before the window had ended,
+	// since the window's start: it took somebody's CPU. 0 in records before it was known.
+	ReadBy time.Duration `json:"read_by_ns,omitempty"`
+	Sched  []SchedSample `json:"sched"`
 	// Weights are the cpu.weight values in force, by cgroup path; 0 is
 	// cpu.idle. Cpusets are the cpuset.cpus that were set.
 	Weights map[string]int    `json:"weights"`

@@ -120,7 +120,7 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 		weight = 0
 	}
 	w := bench.Window{
-		Step: step, IdleBefore: 1, Realtime: s.Load.Counted(), Sched: []bench.SchedSample{sample, after},
+		Step: step, IdleBefore: 1, Realtime: s.Load.Counted(), ReadBy: -s.Load.Pad, Sched: []bench.SchedSample{sample, after},
 		Weights: map[string]int{bench.BestEffort: weight, "/kubepods": 300}, Pods: shape.Pods,
 		Primary: result(s, step, shape, jitter), Ledger: ledger(s, shape),
 	}

@@ -82,6 +82,7 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	if err != nil {
 		return err
 	}
+	w.ReadBy = monotonic() - from
 	if err := n.glances(ctx, w, from, to); err != nil {
 		return err
 	}
