@@ -96,7 +96,7 @@ type Go struct {
 	Begin time.Duration `json:"begin_ns"`
 }
 
-// Window returns the measured window's ends for a beginning at begin.
+// Span returns the measured window's ends for a beginning at begin.
 func (s Spec) Span(begin time.Duration) (from, to time.Duration) {
 	from = begin + s.Warmup
 	return from, from + s.Window
