@@ -115,6 +115,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 prev_cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *tctx;
+	bool looked = false;
 	u64 place_flags;
 	s32 cpu;
 
@@ -141,9 +142,14 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 			dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags | place_flags);
 			return;
 		}
+		/* Its only CPU is the one whose lock is held: nothing changed there since. */
+		looked = p->nr_cpus_allowed == 1 && may_run_on(p, prev_cpu);
 	}
 	queue_task(p, tctx, enq_flags);
-	look_again(p, tctx, prev_cpu);
+	if (looked)
+		count_insertion(tctx->tier);
+	else
+		look_again(p, tctx, prev_cpu);
 }
 
 /* Is the first task of a queue that may run on cpu due before tag? */
