@@ -27,6 +27,7 @@ type machine struct {
 var (
 	engine = []string{"./internal/sched", "./cmd/temper"}
 	server = []string{"./internal/bench/load"}
+	node   = []string{"./internal/bench/node"}
 )
 
 // machines are in the order in which a fault shows soonest.
@@ -39,10 +40,11 @@ func machines() []machine {
 	)
 	return []machine{
 		{name: "here"},
-		{name: "here-engine", packages: slices.Concat(engine, server), lacks: true},
+		{name: "here-engine", packages: slices.Concat(engine, server, node), lacks: true},
 		{name: "7.2", packages: slices.Concat(engine, server), without: "TestSoak", kernel: "7.2", topology: "1s4c1t"},
 		{name: "7.2-virtual", packages: engine[:1], only: shares + "|" + delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
+		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "6.18-virtual", packages: engine[:1], only: "TestLending|TestWeights", kernel: "6.18", topology: "1s4c1t", virtual: true},
 		{name: "6.18", packages: engine, without: "TestSoak|TestProbe", kernel: "6.18", topology: "1s4c1t"},
@@ -98,7 +100,7 @@ func hostPackages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
-	elsewhere := slices.Concat(engine, server)
+	elsewhere := slices.Concat(engine, server, node)
 	return slices.DeleteFunc(strings.Fields(string(text)), func(pkg string) bool {
 		return slices.ContainsFunc(elsewhere, func(e string) bool { return strings.HasSuffix(pkg, e[1:]) })
 	}), nil
