@@ -93,7 +93,9 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 	if err := b.choose(ctx, c, version); err != nil {
 		return nil, root, err
 	}
-	plugin, err := hashFile(b.plugin)
+	// Options may follow the plugin's path: they are in the emulator's arguments.
+	file, _, _ := strings.Cut(b.plugin, ",")
+	plugin, err := hashFile(file)
 	if err != nil {
 		return nil, root, err
 	}
