@@ -6,11 +6,9 @@ import (
 	"context"
 	"flag"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,11 +34,6 @@ func TestMain(m *testing.M) {
 // TestScripts runs the subcommands against a node of four CPUs in two cores
 // whose kernel is played by a file.
 func TestScripts(t *testing.T) {
-	// Whoever runs the tests may be under nohup, and children would ignore a
-	// closed terminal: they get a signal's default back if this process handles it.
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
