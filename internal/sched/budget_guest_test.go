@@ -61,7 +61,7 @@ func TestVerifierBudget(t *testing.T) {
 // there, and a kernel gives up after a million instructions.
 func TestVerifierOnLargestNode(t *testing.T) {
 	requireGuest(t)
-	const kernelLimit, reserve = 1_000_000, 4
+	const kernelLimit, reserve = 1_000_000, 2
 	var cpus []topology.CPU
 	for id := range maxCPUs {
 		cpus = append(cpus, topology.CPU{ID: id, Core: id / 2, LLC: id / 16, Online: true})
