@@ -4,6 +4,7 @@ package guest
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -69,6 +70,13 @@ type LostError struct {
 	Emulator string
 	Console  string
 }
+
+// IsEmulatorCrash reports whether the emulator found a fault of its own. With a
+// thread per vCPU QEMU 10.0.2 was seen to stop at the boot with an assertion on
+// its memory map; rare, too.
+func (e *LostError) IsEmulatorCrash() bool { return assertion.MatchString(e.Emulator) }
+
+var assertion = regexp.MustCompile("Assertion `.*' failed")
 
 // Error shows both ends of the machine.
 func (e *LostError) Error() string {

@@ -119,7 +119,8 @@ func TestVerdict(t *testing.T) {
 		"breakpoint":       {o: outcome{console: "Oops: int3: 0000 [#1] SMP NOPTI\nKernel panic - not syncing: x\n", stream: io.EOF}, want: is(func(e *PanicError) bool { return e.IsStaleBreakpoint() })},
 		"panic, timed out": {o: outcome{console: "Kernel panic - not syncing: x", cause: os.ErrDeadlineExceeded}, want: is(func(*PanicError) bool { return true })},
 		"timeout":          {o: outcome{console: "a\nb", cause: os.ErrDeadlineExceeded}, want: is(func(e *TimeoutError) bool { return e.Console == "a\nb" && errors.Is(e, os.ErrDeadlineExceeded) })},
-		"qemu refused":     {o: outcome{emulator: "no such device", stream: io.EOF}, want: is(func(e *LostError) bool { return e.Emulator == "no such device" })},
+		"qemu crashed":     {o: outcome{emulator: "qemu: physmem.c:2678: f: Assertion `a < b' failed.", stream: io.EOF}, want: is(func(e *LostError) bool { return e.IsEmulatorCrash() })},
+		"qemu refused":     {o: outcome{emulator: "no such device", stream: io.EOF}, want: is(func(e *LostError) bool { return e.Emulator == "no such device" && !e.IsEmulatorCrash() })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Cmd{}

@@ -62,8 +62,8 @@ func run(ctx context.Context, args []string) int {
 	if err == nil {
 		err = cmd.Run(ctx)
 	}
-	if panicked, ok := errors.AsType[*guest.PanicError](err); ok && panicked.IsStaleBreakpoint() {
-		fmt.Fprintln(os.Stderr, "inguest: the emulator ran a breakpoint that the kernel had removed: once more\n"+panicked.Console)
+	if fault := emulatorFault(err); fault != "" {
+		fmt.Fprintf(os.Stderr, "inguest: %s: once more\n%v\n", fault, err)
 		if cmd, err = o.command(); err == nil {
 			err = cmd.Run(ctx)
 		}
@@ -74,6 +74,17 @@ func run(ctx context.Context, args []string) int {
 			p.KernelRelease, p.Accel, p.Clock, p.Boot.Round(time.Millisecond), p.Command.Round(time.Millisecond))
 	}
 	return status(err)
+}
+
+// emulatorFault names what neither the command nor the kernel is to blame for.
+func emulatorFault(err error) string {
+	if panicked, ok := errors.AsType[*guest.PanicError](err); ok && panicked.IsStaleBreakpoint() {
+		return "the emulator ran a breakpoint that the kernel had removed"
+	}
+	if lost, ok := errors.AsType[*guest.LostError](err); ok && lost.IsEmulatorCrash() {
+		return "the emulator crashed"
+	}
+	return ""
 }
 
 // status is the command's own status where it has one.
