@@ -5,10 +5,13 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +45,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NODE", filepath.Join(env.WorkDir, "node"))
 			return layOut(filepath.Join(env.WorkDir, "node"))
 		},
+		Condition: hangup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"expect": expect,
 			"eject":  eject,
@@ -49,6 +53,15 @@ func TestScripts(t *testing.T) {
 			"await":  await,
 		},
 	})
+}
+
+// hangup is the scripts' condition that a closed terminal can be played:
+// whoever runs the tests under nohup has children that ignore it.
+func hangup(condition string) (bool, error) {
+	if condition != "hangup" {
+		return false, fmt.Errorf("unknown condition %q", condition)
+	}
+	return !signal.Ignored(syscall.SIGHUP), nil
 }
 
 // layOut makes the node's files.
