@@ -81,6 +81,11 @@ func (b bound) part(what string, samples []sample) Part {
 		p.Text += fmt.Sprintf(" (%s to %s)", b.format(s.Low), b.format(s.High))
 	} else {
 		p.Note = "one seed, no interval"
+		// What one boot happened to give neither proves a bound nor shows a
+		// difference; beyond a bound it counts as a miss until more is known.
+		if met || b.notWorse {
+			p.Met = nil
+		}
 	}
 	if !met && b.within(s.Estimate) {
 		p.Note = "the figure is within the bound, its interval is not: more seeds would tell"

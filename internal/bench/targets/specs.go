@@ -151,7 +151,9 @@ func extreme(p Part) Part {
 	if p.Interval != nil {
 		p.Interval, p.Text = nil, micros(*p.Figure)
 	}
-	p.Note = ""
+	if p.Met != nil {
+		p.Note = ""
+	}
 	return p
 }
 

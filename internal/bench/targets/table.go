@@ -51,8 +51,11 @@ func (t Target) verdict() string {
 
 // said is a part's figure beside its bound.
 func (p Part) said() string {
-	if p.Met == nil {
+	switch {
+	case p.Figure == nil:
 		return "no record yet (" + p.Bound + ")"
+	case p.Met == nil:
+		return fmt.Sprintf("%s (%s; %s)", p.Text, p.Bound, p.Note)
 	}
 	return fmt.Sprintf("%s (%s)", p.Text, p.Bound)
 }
@@ -88,11 +91,14 @@ func (t Target) mark() string {
 func (t Target) measured() string {
 	var parts []string
 	for _, p := range t.Parts {
-		if p.Met == nil {
+		if p.Figure == nil {
 			continue
 		}
 		text := fmt.Sprintf("%s: [%s](%s)", p.What, p.Text, p.Record)
-		if !*p.Met {
+		switch {
+		case p.Met == nil:
+			text += " (" + p.Note + ")"
+		case !*p.Met:
 			text += ", **missed** at " + p.Where
 			if p.Note != "" {
 				text += " (" + p.Note + ")"
@@ -103,8 +109,8 @@ func (t Target) measured() string {
 	if len(parts) == 0 {
 		return "no record yet"
 	}
-	if t.Met == nil {
-		parts = append(parts, missing(t.Parts))
+	if lacks := missing(t.Parts); t.Met == nil && lacks != "" {
+		parts = append(parts, lacks)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -30,7 +30,7 @@ type Target struct {
 	Figure   *float64    `json:"figure"`
 	Interval *[2]float64 `json:"interval"`
 	Target   string      `json:"target"`
-	// Met is nil where records do not say.
+	// Met is nil where records do not say: there is none, or of one seed only.
 	Met    *bool  `json:"met"`
 	Record string `json:"record"`
 	Note   string `json:"note"`
@@ -138,7 +138,8 @@ func (t *Target) decide(parts []Part) {
 	case !met, known:
 		t.Met = &met
 	default:
-		t.Note = strings.TrimSpace(t.Note + " " + missing(parts))
+		said := slices.DeleteFunc([]string{t.Note, missing(parts), unproven(parts)}, func(s string) bool { return s == "" })
+		t.Note = strings.Join(said, ". ")
 	}
 	if !met {
 		t.Note = strings.TrimSpace(t.Note + " " + missed(parts))
@@ -146,13 +147,25 @@ func (t *Target) decide(parts []Part) {
 }
 
 func missing(parts []Part) string {
+	return parted("no record yet: ", parts, func(p Part) bool { return p.Figure == nil })
+}
+
+func unproven(parts []Part) string {
+	return parted("one seed only, which proves nothing: ", parts, func(p Part) bool { return p.Figure != nil && p.Met == nil })
+}
+
+// parted names the parts that are so, after what they are; "" if none is.
+func parted(what string, parts []Part, is func(Part) bool) string {
 	var names []string
 	for _, p := range parts {
-		if p.Met == nil {
+		if is(p) {
 			names = append(names, p.What)
 		}
 	}
-	return "no record yet: " + strings.Join(names, "; ")
+	if len(names) == 0 {
+		return ""
+	}
+	return what + strings.Join(names, "; ")
 }
 
 func missed(parts []Part) string {

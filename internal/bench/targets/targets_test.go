@@ -189,6 +189,18 @@ func TestTheWholeIntervalMustMeetTheBound(t *testing.T) {
 	}
 }
 
+// What one boot happened to give is shown, and proves nothing.
+func TestOneSeedMeetsNothing(t *testing.T) {
+	for id, target := range all(t, records(t, 1, nil)) {
+		if target.Met != nil {
+			t.Errorf("%s is met: %v by one seed: %+v", id, *target.Met, target.Parts)
+		}
+		if target.Figure != nil && !strings.Contains(target.Note, "one seed") {
+			t.Errorf("%s does not say that it rests on one seed: %q", id, target.Note)
+		}
+	}
+}
+
 func TestReadmeIsCurrent(t *testing.T) {
 	const root = "../../../"
 	readme, err := os.ReadFile(root + "README.md")
