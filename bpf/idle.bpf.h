@@ -211,10 +211,14 @@ static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cp
 	return may_lend(lend, use & 1, use & 2);
 }
 
-static __always_inline bool claim_idle_cpu(const struct search *s, s32 cpu)
+/* Claim a CPU that is idle, or that runs tier victim; TEMPER_NO_TIER means idle. */
+static __always_inline bool claim_cpu(const struct search *s, u32 victim, s32 cpu)
 {
-	return may_serve(s->generation, s->lend, s->tier, cpu) &&
-	       scx_bpf_test_and_clear_cpu_idle(cpu);
+	if (!may_serve(s->generation, s->lend, s->tier, cpu))
+		return false;
+	if (victim == TEMPER_NO_TIER)
+		return scx_bpf_test_and_clear_cpu_idle(cpu);
+	return clear_preemptible(victim, cpu);
 }
 
 /* The previous CPU if it is a candidate: its caches are warm. Else the lowest. */
@@ -225,14 +229,15 @@ static __always_inline s32 first_candidate(const struct search *s, u32 word, u64
 	return word * 64 + lowest_bit(candidates);
 }
 
-/* Take one CPU of candidates, a word of an idle mask, out of the mask. */
-static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, u64 candidates)
+/* Claim one CPU of candidates, a word of a mask: as claim_cpu. */
+static __always_inline s32 claim_in_word(const struct search *s, u32 victim, u32 word,
+					 u64 candidates)
 {
 	s32 cpu = first_candidate(s, word, candidates);
 	int i;
 
 	/* The first is it, but for a race. */
-	if (claim_idle_cpu(s, cpu))
+	if (claim_cpu(s, victim, cpu))
 		return cpu;
 	candidates &= ~cpu_bit(cpu);
 	if (!candidates)
@@ -241,7 +246,7 @@ static __always_inline s32 claim_idle_in_word(const struct search *s, u32 word, 
 		if (!candidates)
 			break;
 		cpu = first_candidate(s, word, candidates);
-		if (claim_idle_cpu(s, cpu))
+		if (claim_cpu(s, victim, cpu))
 			return cpu;
 		candidates &= ~cpu_bit(cpu);
 	}
@@ -258,7 +263,7 @@ static __always_inline s32 claim_idle_at(const struct task_struct *p, const stru
 	candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
 	if (llc)
 		candidates &= llc_word(s->llc, word);
-	return candidates ? claim_idle_in_word(s, word, candidates) : -1;
+	return candidates ? claim_in_word(s, TEMPER_NO_TIER, word, candidates) : -1;
 }
 
 /*
@@ -363,11 +368,11 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 
 	if (p->nr_cpus_allowed == 1)
-		return may_run_on(p, prev) && claim_idle_cpu(s, prev) ? prev : -1;
+		return may_run_on(p, prev) && claim_cpu(s, TEMPER_NO_TIER, prev) ? prev : -1;
 	/* A CPU that runs background is not idle: on a full node the one look below does. */
 	if (!has_smt && !is_preemptible(TEMPER_BACKGROUND, prev) &&
 	    fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
-	    claim_idle_cpu(s, prev))
+	    claim_cpu(s, TEMPER_NO_TIER, prev))
 		return prev;
 	if (none_idle(p))
 		return -1;
@@ -382,33 +387,6 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 	return claim_idle_in_zone(p, s, ZONE_FENCED);
 }
 
-static __always_inline bool claim_victim_cpu(const struct search *s, u32 victim, s32 cpu)
-{
-	return may_serve(s->generation, s->lend, s->tier, cpu) && clear_preemptible(victim, cpu);
-}
-
-static __always_inline s32 claim_victim_in_word(const struct search *s, u32 victim, u32 word,
-						u64 candidates)
-{
-	s32 cpu = first_candidate(s, word, candidates);
-	int i;
-
-	if (claim_victim_cpu(s, victim, cpu))
-		return cpu;
-	candidates &= ~cpu_bit(cpu);
-	if (!candidates)
-		return -1;
-	for_each_num(i, 1, MAX_CLAIMS) {
-		if (!candidates)
-			break;
-		cpu = first_candidate(s, word, candidates);
-		if (claim_victim_cpu(s, victim, cpu))
-			return cpu;
-		candidates &= ~cpu_bit(cpu);
-	}
-	return -1;
-}
-
 static __always_inline s32 claim_victim_at(const struct task_struct *p, const struct search *s,
 					   u32 victim, u32 word)
 {
@@ -420,7 +398,7 @@ static __always_inline s32 claim_victim_at(const struct task_struct *p, const st
 	if (!candidates)
 		return -1;
 	candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
-	return candidates ? claim_victim_in_word(s, victim, word, candidates) : -1;
+	return candidates ? claim_in_word(s, victim, word, candidates) : -1;
 }
 
 /* Claim a CPU that runs tier victim, in one zone. */
@@ -458,15 +436,14 @@ __noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s
 	/* The lowest tier runs where p's caches are warm, and p has no better place. */
 	if (may_preempt(s->tier, TEMPER_BACKGROUND) &&
 	    fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
-	    claim_victim_cpu(s, TEMPER_BACKGROUND, prev))
+	    claim_cpu(s, TEMPER_BACKGROUND, prev))
 		return prev;
 	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
 		if (!may_preempt(s->tier, victim))
 			break;
 		if (p->nr_cpus_allowed == 1) {
 			if (may_run_on(p, prev) && is_preemptible(victim, prev) &&
-			    may_serve(s->generation, s->lend, s->tier, prev) &&
-			    clear_preemptible(victim, prev))
+			    claim_cpu(s, victim, prev))
 				return prev;
 			continue;
 		}
