@@ -26,7 +26,7 @@ func (p *Point) Charts(s *Section) []Figure {
 	var out []Figure
 	rivals := p.Rivals()
 	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
-		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. Bands are 95 % intervals."})
+		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds))})
 	}
 	if p.Measured(func(c Cell) stats.Estimate { return c.Growth }) {
 		out = append(out, Figure{p.growth(rivals).svg(), "The same over each arm's own tail without background, seen closer. What leaves at the top goes on above."})
@@ -38,6 +38,17 @@ func (p *Point) Charts(s *Section) []Figure {
 		out = append(out, Figure{f.svg(), "The frontier: lower and farther right is better. Each path goes from few spinners to many."})
 	}
 	return out
+}
+
+// bands says what a chart's bands are worth: as the caveats, which explain it.
+func bands(seeds int) string {
+	switch {
+	case seeds == 1:
+		return "One seed: there are no intervals."
+	case seeds < 5:
+		return fmt.Sprintf("Bands are what %d seeds can be drawn to.", seeds)
+	}
+	return "Bands are 95 % intervals."
 }
 
 // ProbeCharts are what the probe saw: the same in every arm.

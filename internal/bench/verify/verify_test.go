@@ -279,7 +279,7 @@ func replace(pattern, by string) func(string) string {
 	return func(line string) string {
 		at := re.FindStringIndex(line)
 		if at == nil {
-			panic("no " + pattern)
+			panic(fmt.Sprintf("edit line: %q is not in it", pattern))
 		}
 		return line[:at[0]] + by + line[at[1]:]
 	}
