@@ -196,7 +196,7 @@ func usable(ladders []*ladder.Ladder) set {
 	byName := map[string]*ladder.Ladder{}
 	var names []string
 	for _, l := range ladders {
-		if l.Machine.Clock != bench.ClockPerVCPU || l.Arm("temper") == nil {
+		if l.Machine.Clock != bench.ClockPerVCPU || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil {
 			continue
 		}
 		name := l.Scenario.Name + " " + l.Machine.Topology + " " + dated.ReplaceAllString(l.Source, "")
