@@ -27,7 +27,7 @@ IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
-demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners: stock kernel, tuned, Temper; writes a page below out/
+demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners, PostgreSQL at a CPU limit: stock kernel, tuned, Temper; writes a page below out/
 	out/temper-lab demo $(ARGS)
 
 bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours; goes on where it ended

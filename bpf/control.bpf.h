@@ -57,6 +57,7 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 		if (queued_in(tier))
 			period = RESCUE_PERIOD_NS;
 	rescue_all();
+	open_stuck_gates(scx_bpf_now());
 	err = bpf_timer_start(&control->timer, period, 0);
 	/* No rescue and no dead-man any more: the node must not stay with us. */
 	if (err)
@@ -130,6 +131,32 @@ int temper_requeue(void *ctx)
 	if (control && control->live)
 		rescue_all();
 	return 0;
+}
+
+/*
+ * The limit of a cgroup, where the kernel does not tell of it: before v6.17. A
+ * quota of 0 lifts it.
+ */
+SEC("syscall")
+int temper_set_limit(struct temper_limit_args *args)
+{
+	u64 quota_us = args->quota_us ?: NO_QUOTA;
+	struct group_ctx *group;
+	struct cgroup *cgrp;
+	int err = -2; /* ENOENT: no cgroup_init, without the cpu controller */
+
+	cgrp = bpf_cgroup_from_id(args->cgroup);
+	if (!cgrp)
+		return err;
+	bpf_rcu_read_lock();
+	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
+	if (group) {
+		set_limit(group, args->cgroup, args->period_us, quota_us, args->burst_us);
+		err = 0;
+	}
+	bpf_rcu_read_unlock();
+	bpf_cgroup_release(cgrp);
+	return err;
 }
 
 SEC("syscall")

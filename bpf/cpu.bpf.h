@@ -11,6 +11,7 @@ const volatile u32 nr_words = 1; /* mask words that hold a possible CPU */
 const volatile u32 nr_llcs = 1;
 const volatile bool has_smt;
 const volatile bool no_preempt; /* an ablation of the laboratory: wait for a slice to end */
+const volatile bool has_task_work; /* programs can ask for one at a return to user mode */
 const volatile bool prog_counts_itself; /* in migration_disabled of the running task */
 const volatile struct temper_cpu_topology topology[TEMPER_MAX_CPUS];
 const volatile struct temper_mask llc_cpus[TEMPER_MAX_LLCS];
@@ -22,6 +23,7 @@ struct cpu_ctx {
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */
 	bool released; /* it was critical and no longer is: others may be let in */
+	bool fetched_idle; /* what runs next was fetched from a queue by the idle CPU */
 } __attribute__((aligned(64)));
 
 /*
@@ -154,6 +156,21 @@ __noinline int sibling_is_critical(s32 cpu)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * A kernel with next_class takes the move from a queue into an idle CPU for a
+ * wakeup that has just set the clock, and does not set it at the next switch: it
+ * would book the CPU time of what runs now on what runs then. Scheduled once
+ * more at once, the CPU loses the request instead (docs/known-issues.md).
+ */
+static __always_inline void mend_clock(struct cpu_ctx *cctx, s32 cpu)
+{
+	if (!cctx->fetched_idle)
+		return;
+	cctx->fetched_idle = false;
+	if (bpf_core_field_exists(((struct rq___next *)0)->next_class))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 #endif

@@ -28,6 +28,8 @@ enum temper_limits {
 	TEMPER_HIST_BUCKETS = 304, /* 8 per power of two, up to 2^40 ns */
 	TEMPER_PROBE_GROUPS = 1024, /* measured at once; kubelet's own limit is 110 pods */
 	TEMPER_EXIT_TEXT = 256,
+	TEMPER_MAX_GATES = 4096, /* cgroups with a CPU limit; 0 is none */
+	TEMPER_GATE_DEPTH = 4, /* limits above one another that hold for a thread */
 };
 
 /* In rank: a lower number outranks a higher one. Same values as tier.Tier. */
@@ -122,6 +124,26 @@ struct temper_tier_counters {
 	__u64 preempted; /* CPUs lost to a higher one */
 	__u64 rescued; /* served out of turn, for the starvation bound */
 	__u64 worst_wait_ns; /* in a queue, until it ran */
+};
+
+/* What temper_set_limit takes. As cpu.max and cpu.max.burst state it; a quota of 0 is no limit. */
+struct temper_limit_args {
+	__u64 cgroup;
+	__u64 quota_us;
+	__u64 period_us;
+	__u64 burst_us;
+};
+
+/* What a limit did to its cgroup. Children with limits of their own count theirs. */
+struct temper_pace_counters {
+	__u64 used_ns; /* charged to the limit */
+	__u64 debt_ns; /* of that, run without tokens: in the kernel, or past a grant's end */
+	__u64 waits; /* threads that waited for tokens */
+	__u64 waited_ns; /* by all of them together */
+	__u64 longest_wait_ns;
+	__u64 paced_periods; /* periods of cpu.max in which somebody waited */
+	__u64 paced_ns; /* while somebody waited */
+	__u64 longest_stop_ns; /* while somebody waited and nobody ran */
 };
 
 struct temper_hist {

@@ -32,6 +32,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_QUEUE = 22,
 	BPF_MAP_TYPE_STACK = 23,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_MAP_TYPE_CGRP_STORAGE = 32,
@@ -42,9 +43,18 @@ enum {
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1 << 10,
+	BPF_F_TIMER_CPU_PIN = 1 << 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	CLOCK_MONOTONIC = 1,
 };
+
+struct bpf_spin_lock {
+	__u32 val;
+};
+
+struct bpf_task_work {
+	__u64 opaque;
+} __attribute__((aligned(8)));
 
 struct bpf_timer {
 	__u64 opaque[2];
@@ -95,6 +105,11 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+/* v7.2: a kernel that says what a runqueue will run next. */
+struct rq___next {
+	void *next_class;
+};
+
 struct sched_entity {
 	u64 sum_exec_runtime;
 };
@@ -107,7 +122,12 @@ struct sched_ext_entity {
 
 struct sched_class;
 
+struct bpf_map {
+	u32 id;
+};
+
 struct task_struct {
+	unsigned int __state;
 	unsigned int flags;
 	u8 on_cpu; /* an int up to v6.18: its lowest byte has all it holds */
 	u8 on_rq;
@@ -129,6 +149,9 @@ struct scx_init_task_args {
 
 struct scx_cgroup_init_args {
 	u32 weight;
+	u64 bw_period_us; /* since v6.17 */
+	u64 bw_quota_us;
+	u64 bw_burst_us;
 };
 
 enum scx_exit_kind {
@@ -159,6 +182,9 @@ struct sched_ext_ops {
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*disable)(struct task_struct *p);
 	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
+	void (*cgroup_exit)(struct cgroup *cgrp);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us,
+				     u64 burst_us);
 	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
 	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
 	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle);
@@ -173,6 +199,7 @@ struct sched_ext_ops {
 
 enum {
 	PF_KTHREAD = 0x00200000,
+	PF_EXITING = 0x00000004,
 };
 
 /* sched_ext's user-visible constants; the same from 6.16 to 7.3. */
@@ -218,10 +245,23 @@ extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
 
 extern struct cgroup *bpf_cgroup_acquire(struct cgroup *cgrp) __ksym;
 extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym;
+extern struct cgroup *bpf_cgroup_from_id(u64 cgid) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
+
+/*
+ * Work at a thread's return to user mode. v6.18 has it as ..._impl with one
+ * argument more; before, there is none.
+ */
+typedef int (*bpf_task_work_callback_t)(struct bpf_map *map, void *key, void *value);
+extern int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_task_work *tw,
+					 void *map__map,
+					 bpf_task_work_callback_t callback) __ksym __weak;
+extern int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *tw,
+					      void *map__map, bpf_task_work_callback_t callback,
+					      void *aux__prog) __ksym __weak;
 
 /*
  * v7.1: dsq_insert and dsq_move_to_local got a second version. The loader
@@ -237,6 +277,18 @@ extern bool scx_bpf_dsq_move_to_local___v2(u64 dsq_id, u64 enq_flags) __ksym __w
 
 /* True where the kernel has the weak kfunc; a constant to the verifier. */
 #define ksym_exists(sym) (!!(void *)(sym))
+
+/* A macro: the verifier wants to see the map and the callback themselves. */
+#define at_return_to_user(p, work, map, callback)                                                  \
+	({                                                                                         \
+		int __err;                                                                         \
+		if (ksym_exists(bpf_task_work_schedule_resume))                                    \
+			__err = bpf_task_work_schedule_resume((p), (work), (map), (callback));     \
+		else                                                                               \
+			__err = bpf_task_work_schedule_resume_impl((p), (work), (map), (callback), \
+								   NULL);                          \
+		__err;                                                                             \
+	})
 
 static __always_inline void dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
 {

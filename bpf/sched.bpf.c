@@ -18,11 +18,14 @@
  *   I4  Every queued task runs within WAIT_BOUND_NS (policy.bpf.h).
  *   I5  If the agent dies, the last plan stays in force until the dead-man
  *       returns the node to the kernel's scheduler.
- * Given up: fairness between tiers. CPU limits (cpu.max) are not enforced here.
+ *   I6  A cgroup with a CPU limit uses no more than its bucket held, and what
+ *       its threads run in the kernel is paid back (pace.bpf.h).
+ * Given up: fairness between tiers.
  */
 #include "intf.h"
 #include "kernel.bpf.h"
 #include "policy.bpf.h"
+#include "bucket.bpf.h"
 #include "dsq.bpf.h"
 #include "tier.bpf.h"
 #include "cpu.bpf.h"
@@ -30,6 +33,9 @@
 #include "idle.bpf.h"
 #include "stats.bpf.h"
 #include "queue.bpf.h"
+#include "gate.bpf.h"
+#include "pace.bpf.h"
+#include "limit.bpf.h"
 #include "rescue.bpf.h"
 #include "lend.bpf.h"
 #include "control.bpf.h"
@@ -74,6 +80,8 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 
 	if (!tctx)
 		return prev_cpu;
+	if (tctx->gates.slots[0])
+		pace_admit(p, tctx, SCX_ENQ_WAKEUP);
 	cpu = place(p, tctx, prev_cpu, &enq_flags);
 	if (cpu < 0)
 		return prev_cpu;
@@ -122,7 +130,9 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (is_bound_to_cpu(p)) {
 		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
-		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags | SCX_ENQ_PREEMPT);
+		if (!put_off_leave(p))
+			enq_flags |= SCX_ENQ_PREEMPT;
+		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 		return;
 	}
 	tctx = lookup_task(p);
@@ -131,6 +141,10 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 		return;
 	}
+	if (tctx->parked_at)
+		pace_unparked(tctx, scx_bpf_now());
+	if (tctx->gates.slots[0] && !pace_admit(p, tctx, enq_flags))
+		return;
 	/*
 	 * select_cpu found nothing for this wakeup, or was not asked: a task
 	 * bound to one CPU, or one that ran and wants to go on. Background was
@@ -273,6 +287,8 @@ static __always_inline void keep_running(struct task_struct *prev, struct task_c
 	 * may have claimed this CPU, and a rescued task has had its slice.
 	 */
 	tctx->owed = 0;
+	if (tctx->gates.slots[0])
+		pace_keep(prev, tctx, cpu);
 	publish(prev, tctx, cctx, cpu);
 }
 
@@ -296,11 +312,13 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	generation = current_generation();
 	lend = plan_lend(generation);
-	/* One that may not stay is enqueued after this, and placed anew. */
-	if (tctx && !may_stay(prev, tctx, lend, cpu))
+	/* One that may not stay is enqueued after this, and placed anew, or parked. */
+	if (tctx && (tctx->leaving || !may_stay(prev, tctx, lend, cpu)))
 		tctx = NULL;
 	if (tctx)
 		prev_tier = tctx->tier;
+	/* Seen by running, if there is something to fetch. */
+	cctx->fetched_idle = !prev;
 	if (cctx->rescues &&
 	    serve_rescued(cpu, cctx,
 			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND)))
@@ -333,8 +351,9 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	}
 	/* Nothing else runs here: no reason to space out rescues. */
-	if (cctx->rescues)
-		serve_rescued(cpu, cctx, false);
+	if (cctx->rescues && serve_rescued(cpu, cctx, false))
+		return;
+	cctx->fetched_idle = false;
 }
 
 void SCHED_OP(running, struct task_struct *p)
@@ -356,7 +375,10 @@ void SCHED_OP(running, struct task_struct *p)
 	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;
 
+	if (tctx->gates.slots[0])
+		pace_running(p, tctx, cpu, now);
 	publish(p, tctx, cctx, cpu);
+	mend_clock(cctx, cpu);
 }
 
 void SCHED_OP(stopping, struct task_struct *p, bool runnable)
@@ -375,6 +397,8 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 		count_preempted(cctx->tier);
 	cctx->tier = TEMPER_NO_TIER;
 	used = p->se.sum_exec_runtime - tctx->exec_at;
+	if (tctx->gates.slots[0])
+		pace_stopping(p, tctx, used, runnable, scx_bpf_now());
 	settle_charge(tctx, used, runnable);
 	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
 }
@@ -412,8 +436,10 @@ void SCHED_OP(disable, struct task_struct *p)
 {
 	struct task_ctx *tctx = try_lookup_task(p);
 
-	if (tctx)
-		uncount_queued(tctx);
+	if (!tctx)
+		return;
+	uncount_queued(tctx);
+	forget_thread(p, tctx, scx_bpf_now());
 }
 
 /* A child starts in its parent's tier by itself (resolve_group): only the share is new. */
@@ -426,7 +452,27 @@ s32 SCHED_OP_SLEEPABLE(cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_
 		return -12; /* ENOMEM */
 	group->weight = args->weight;
 	group->tier = TEMPER_NO_TIER;
+	if (bpf_core_field_exists(args->bw_quota_us))
+		set_limit(group, cgrp->kn->id, args->bw_period_us, args->bw_quota_us,
+			  args->bw_burst_us);
 	return 0;
+}
+
+void SCHED_OP(cgroup_exit, struct cgroup *cgrp)
+{
+	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
+
+	if (group)
+		drop_limit(group);
+}
+
+/* Since v6.17; before, nobody tells. */
+void SCHED_OP(cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
+
+	if (group)
+		set_limit(group, cgrp->kn->id, period_us, quota_us, burst_us);
 }
 
 /* The css_set's address says so too, but an address may come back. */
@@ -505,6 +551,10 @@ s32 SCHED_OP_SLEEPABLE(init)
 		if (err)
 			return err;
 	}
+	init_pace();
+	err = init_gates();
+	if (err)
+		return err;
 	return start_rescue_timer();
 }
 
@@ -524,6 +574,8 @@ struct sched_ext_ops temper_ops = {
 	.init_task = (void *)temper_init_task,
 	.disable = (void *)temper_disable,
 	.cgroup_init = (void *)temper_cgroup_init,
+	.cgroup_exit = (void *)temper_cgroup_exit,
+	.cgroup_set_bandwidth = (void *)temper_cgroup_set_bandwidth,
 	.cgroup_move = (void *)temper_cgroup_move,
 	.cgroup_set_weight = (void *)temper_cgroup_set_weight,
 	.cgroup_set_idle = (void *)temper_cgroup_set_idle,

@@ -10,6 +10,7 @@ struct group_ctx {
 	u64 vtime; /* next start tag, advanced by what its threads were charged */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
+	u32 gate; /* of its own limit; 0: none */
 };
 
 /*
@@ -24,6 +25,18 @@ struct {
 	__type(value, struct group_ctx);
 } group_ctxs SEC(".maps");
 
+/* The limits that hold for a thread, its own cgroup's first; 0: no more. */
+struct gate_chain {
+	u32 slots[TEMPER_GATE_DEPTH];
+};
+
+/* A thread below a limit, on its way to user mode (pace.bpf.h). */
+enum leaving {
+	NOT_LEAVING,
+	LEAVING, /* parked when it is taken off its CPU next */
+	LEAVING_UNBOUND, /* parked when the kernel has unbound it from its CPU */
+};
+
 struct task_ctx {
 	u64 generation; /* of the plan that tier and fence were read from */
 	u64 css_set; /* where the thread lived then: it moves with its cgroup */
@@ -35,8 +48,22 @@ struct task_ctx {
 	u64 started_at;
 	s64 charged; /* ns its group paid in advance; below zero: owes */
 	u64 owed; /* ns a rescue still owes it */
+	u64 limits_seq; /* when gates was read */
+	struct gate_chain gates; /* of the limits above it */
+	u64 granted; /* ns of the grant in use; 0: on debt, or no limit */
+	u32 kept_epochs[TEMPER_GATE_DEPTH]; /* of the gates when it fell asleep and kept it */
+	bool keeps; /* it fell asleep, and granted is what it kept */
+	u64 grant_began;
+	s64 settled; /* ns of this stay on the CPU that earlier grants paid */
+	u64 parked_at; /* waits at a gate since; 0: it does not */
+	u32 parked_gate;
+	u32 paced; /* counted, since it began to run, at the gates above it */
+	u32 leaving; /* enum leaving */
 	struct cgroup __kptr *group;
 };
+
+/* Counts limits that came or went: what threads know of them is as old. */
+static u64 limits_seq;
 
 /* Threads: task storage. Created by init_task, dies with the thread. */
 struct {
@@ -110,12 +137,36 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 	group->vtime = vtime_now[tier];
 }
 
+/* The limits that hold for a thread of cgrp, the nearest first. */
+static __always_inline void find_gates(struct cgroup *cgrp, struct task_ctx *tctx)
+{
+	struct gate_chain gates = {};
+	int i, n = 0;
+
+	for_each_num(i, 0, MAX_CGROUP_DEPTH) {
+		struct cgroup *above;
+		struct group_ctx *group;
+
+		if (i >= cgrp->level)
+			break;
+		above = bpf_cgroup_ancestor(cgrp, cgrp->level - i);
+		if (!above)
+			break;
+		group = bpf_cgrp_storage_get(&group_ctxs, above, NULL, 0);
+		if (group && group->gate && n < TEMPER_GATE_DEPTH)
+			gates.slots[n++ & (TEMPER_GATE_DEPTH - 1)] = group->gate;
+		bpf_cgroup_release(above);
+	}
+	tctx->gates = gates;
+}
+
 static __always_inline void join_group(struct task_struct *p, struct task_ctx *tctx, u64 generation)
 {
 	struct css_set *css_set = p->cgroups;
 	struct membership m = {};
 	struct cgroup *cgrp, *group;
 	struct group_ctx *share;
+	bool keeps;
 
 	if (!css_set)
 		return;
@@ -127,6 +178,11 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 	tctx->fence = m.fence;
 	tctx->generation = generation;
 	tctx->css_set = (u64)css_set;
+	/* A grant is settled where it was taken: later, then. */
+	keeps = tctx->granted || tctx->paced;
+	tctx->limits_seq = keeps ? ~0ULL : limits_seq;
+	if (!keeps)
+		find_gates(cgrp, tctx);
 
 	group = bpf_cgroup_ancestor(cgrp, m.level);
 	if (group) {
@@ -173,7 +229,8 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
 	if (!tctx)
 		return NULL;
 	generation = current_generation();
-	if (tctx->generation != generation || tctx->css_set != (u64)p->cgroups)
+	if (tctx->generation != generation || tctx->css_set != (u64)p->cgroups ||
+	    tctx->limits_seq != *(volatile u64 *)&limits_seq)
 		refresh_task(p, generation);
 	return tctx;
 }

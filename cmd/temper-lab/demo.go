@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,21 +28,23 @@ type demo struct {
 	rate                  float64
 	seed                  uint64
 	jobs                  int
+	limits                bool
 }
 
 func newDemo() *cobra.Command {
 	d := demo{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show real memcached beside 0 to 16 spinners, under EEVDF and under Temper",
+		Short: "Show real memcached beside 0 to 16 spinners and PostgreSQL at a limit, under EEVDF and under Temper",
 		Long: `Demo boots one guest per arm from the same kernel, in virtual time. In each, real
 memcached runs as a critical pod under an open-loop client, and background pods
-that only spin are added step by step. One line per step and arm is printed as
-it comes, then the tables; records and a self-contained page go to --out.
+that only spin are added step by step. Then real PostgreSQL runs as a pod limited
+to 1.5 CPUs, under the stock kernel and under Temper. One line per step and arm is
+printed as it comes, then the tables; records and a self-contained page go to --out.
 
 Arms:
 ` + armsHelp() + `
-Everything a guest needs (QEMU, kernel, memcached) is fetched from Debian once
+Everything a guest needs (QEMU, kernel, servers) is fetched from Debian once
 and kept below the user's cache directory.
 
 ` + exitCodes,
@@ -58,6 +61,7 @@ and kept below the user's cache directory.
 	f.DurationVar(&d.window, "window", 2*time.Second, "measured virtual time per step")
 	f.Float64Var(&d.rate, "rate", 10_000, "requests a second")
 	f.Uint64Var(&d.seed, "seed", 1, "seed of the arrivals and of the guest")
+	f.BoolVar(&d.limits, "limits", true, "show PostgreSQL at a CPU limit too")
 	f.IntVar(&d.jobs, "jobs", 2, "guests at once; changes no figure, time is virtual")
 	f.StringVar(&d.topology, "topology", guest.DefaultTopology, "sockets, cores and threads of the guests; the last CPU is the client's")
 	f.StringVar(&d.kernel, "kernel", guest.DefaultKernel, "kernel of the guests")
@@ -66,24 +70,29 @@ and kept below the user's cache directory.
 }
 
 func (d *demo) run(cmd *cobra.Command) error {
-	campaign, err := d.campaign()
+	campaigns, err := d.campaigns()
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
 	p := &demoProgress{out: out, err: cmd.ErrOrStderr(), begin: time.Now()}
-	campaign.Progress = p.update
-	campaign.Log = guest.ProgressLog(cmd.ErrOrStderr())
-	runErr := campaign.Run(cmd.Context())
+	var runErr error
+	for _, c := range campaigns {
+		c.Progress = p.update
+		c.Log = guest.ProgressLog(cmd.ErrOrStderr())
+		if runErr = errors.Join(runErr, c.Run(cmd.Context())); cmd.Context().Err() != nil {
+			break
+		}
+	}
 	fmt.Fprintf(out, "\n%d windows in %v of real time\n\n", p.lines, time.Since(p.begin).Round(time.Second))
 	if p.lines == 0 {
 		return runErr
 	}
-	return errors.Join(runErr, writeReport(out, campaign.Dir))
+	return errors.Join(runErr, writeReport(out, campaigns[0].Dir))
 }
 
-// campaign checks the flags.
-func (d *demo) campaign() (*run.Campaign, error) {
+// campaigns checks the flags. Both parts go to one directory.
+func (d *demo) campaigns() ([]*run.Campaign, error) {
 	arms, err := bench.ParseArms(d.arms)
 	if err != nil {
 		return nil, usageError{err}
@@ -106,8 +115,40 @@ func (d *demo) campaign() (*run.Campaign, error) {
 	if d.out == "" {
 		d.out = filepath.Join("out", "demo-"+time.Now().Format("20060102-150405"))
 	}
+	out := []*run.Campaign{d.campaign(scenario, arms)}
+	if limited := atLimit(arms); d.limits && len(limited) > 0 {
+		scenario, err := d.limitScenario()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d.campaign(scenario, limited))
+	}
+	return out, nil
+}
+
+func (d *demo) campaign(s bench.Scenario, arms []bench.Arm) *run.Campaign {
 	return &run.Campaign{
-		Scenario: scenario, Arms: arms, SeedFirst: d.seed, Seeds: 1, Place: run.OnGuest, Kernel: d.kernel, Topology: d.topology,
+		Scenario: s, Arms: arms, SeedFirst: d.seed, Seeds: 1, Place: run.OnGuest, Kernel: d.kernel, Topology: d.topology,
 		Clock: clock.Plugin, Node: d.programs.node, Temper: d.programs.temper, Dir: d.out, Jobs: d.jobs, Commit: d.programs.commit,
-	}, nil
+	}
+}
+
+// atLimit leaves the arms that a limit sets apart: tuning the stock kernel
+// changes nothing about it.
+func atLimit(arms []bench.Arm) []bench.Arm {
+	return slices.DeleteFunc(slices.Clone(arms), func(a bench.Arm) bool { return a.BackgroundIdle || a.Static })
+}
+
+// limitScenario is PostgreSQL with eight connections that never pause, without
+// background.
+func (d *demo) limitScenario() (bench.Scenario, error) {
+	s, err := scenarios.Find("pgbench-limit")
+	if err != nil {
+		return s, err
+	}
+	s.Topology, s.Densities, s.Load.Window = d.topology, []int{0}, min(d.window, time.Second)
+	if err := pick(&s, []string{"c8"}); err != nil {
+		return s, err
+	}
+	return s, s.Validate()
 }

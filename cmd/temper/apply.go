@@ -32,6 +32,9 @@ and reason of each error, and the plan in force stays.`,
 		if err != nil {
 			return err
 		}
+		if err := n.checkLimits(plan); err != nil {
+			return err
+		}
 		if *dryRun {
 			return n.dryRun(pinDir(cmd), plan)
 		}

@@ -50,6 +50,9 @@ func (v view) text(width int) []string {
 		lines = append(lines, "")
 		lines = append(lines, v.groupLines()...)
 	}
+	if limits := v.limitLines(); len(limits) > 0 {
+		lines = append(append(lines, ""), limits...)
+	}
 	for i, line := range lines {
 		if text := []rune(line); len(text) > width {
 			line = string(text[:width])

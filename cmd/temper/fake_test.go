@@ -28,6 +28,10 @@ type held struct {
 	Plan  policy.Plan
 	Stats []sched.Stats // readings, handed out in turn
 	Reads int
+	// Limits are handed out with the readings, the first one also to status.
+	Limits        [][]sched.LimitStats
+	LimitsNotHeld uint64
+	LimitsSet     []policy.Limit // by SetLimit, one after the other
 	// Unpinned is true after a stop: nobody but who had a handle learns of the end.
 	Unpinned bool
 }
@@ -98,6 +102,8 @@ func (k kernel) node() node {
 			}
 			return h.State, err
 		},
+		limitSupport: k.limitSupport,
+
 		sysfs:   filepath.Join(k.dir, "sys"),
 		cgroups: filepath.Join(k.dir, "cgroup"),
 		runDir:  filepath.Join(k.dir, "run"),
@@ -120,6 +126,19 @@ func (k kernel) preflight() []sched.Check {
 		}
 	}
 	return checks
+}
+
+// limitSupport answers what support.json says, else that the kernel tells.
+func (k kernel) limitSupport() (policy.LimitSupport, error) {
+	can := policy.LimitSupport{Told: true, Most: 4095, Depth: 4}
+	text, err := os.ReadFile(filepath.Join(k.dir, "support.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return can, nil
+	}
+	if err != nil {
+		return can, err
+	}
+	return can, json.Unmarshal(text, &can)
 }
 
 func (k kernel) attach(_ context.Context, cfg sched.Config) (engine, error) {
@@ -192,6 +211,26 @@ func (e *scripted) Stats() (s sched.Stats, err error) {
 	})
 }
 
+func (e *scripted) Limits() ([]sched.LimitStats, error) {
+	h, err := e.kernel.read()
+	if len(h.Limits) == 0 {
+		return nil, err
+	}
+	return h.Limits[min(max(h.Reads-1, 0), len(h.Limits)-1)], err
+}
+
+func (e *scripted) LimitsNotHeld() (uint64, error) {
+	h, err := e.kernel.read()
+	return h.LimitsNotHeld, err
+}
+
+func (e *scripted) SetLimit(l policy.Limit) error {
+	return e.kernel.update(func(h *held) error {
+		h.LimitsSet = append(h.LimitsSet, l)
+		return nil
+	})
+}
+
 func (e *scripted) Detach() error {
 	return e.kernel.update(func(h *held) error {
 		h.Unpinned = true
@@ -208,6 +247,24 @@ func (e *scripted) Close() error { return nil }
 func (h *held) end(reason sched.Reason, message string) {
 	h.State.Attached, h.State.Kernel, h.State.Ops = false, "disabled", ""
 	h.State.Exit = &sched.Exit{Reason: reason, Message: message}
+}
+
+// limitReadings go with readings: the cgroup of that id, limited to 1.5 CPUs,
+// waits for half of the second, and one that is gone had nothing to wait for.
+func limitReadings(id uint64) [][]sched.LimitStats {
+	before := sched.LimitStats{
+		ID: id, Quota: 150 * time.Millisecond, Period: 100 * time.Millisecond, Used: 10 * time.Second, KernelUsage: 11 * time.Second,
+		PacedPeriods: 20, Paced: 2 * time.Second, LongestWait: 9 * time.Millisecond, LongestStop: 700 * time.Microsecond, Debt: 3 * time.Millisecond,
+	}
+	after := before
+	after.Used += 1490 * time.Millisecond
+	after.KernelUsage += 1500 * time.Millisecond
+	after.Paced += 500 * time.Millisecond
+	after.PacedPeriods += 6
+	after.Waits, after.Waiting = 400, 7
+	after.Debt += 250 * time.Microsecond
+	gone := sched.LimitStats{ID: 1 << 60, Quota: time.Millisecond, Period: 100 * time.Millisecond, Burst: 20 * time.Millisecond}
+	return [][]sched.LimitStats{{before, gone}, {after, gone}}
 }
 
 // readings are two snapshots of a busy node of two CPUs, one second apart.

@@ -29,6 +29,8 @@ type node struct {
 	// open also finds what an ejected scheduler left pinned.
 	open      func(pinDir string) (engine, error)
 	readState func(pinDir string) (sched.State, error)
+	// limitSupport is which CPU limits can be held here.
+	limitSupport func() (policy.LimitSupport, error)
 
 	sysfs   string // where topology.Read looks
 	cgroups string // where the cgroup hierarchy is mounted
@@ -44,6 +46,9 @@ type engine interface {
 	Plan() (policy.Plan, error)
 	Measure() (io.Closer, error)
 	Stats() (sched.Stats, error)
+	Limits() ([]sched.LimitStats, error)
+	LimitsNotHeld() (uint64, error)
+	SetLimit(policy.Limit) error
 	Adopted() bool
 	Detach() error
 	Close() error
@@ -82,6 +87,8 @@ func liveNode() node {
 			}
 			return live{s}, nil
 		},
+		limitSupport: sched.LimitSupport,
+
 		readState: sched.ReadState,
 		sysfs:     topology.Root,
 		cgroups:   cgroup.Root,

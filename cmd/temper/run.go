@@ -39,7 +39,10 @@ a new "temper run" adopts it as it stands. A scheduler that is ejected, by the
 kernel or by SysRq-S, is reported with its reason, and run ends.
 
 One plan file, one "temper run" per node; "temper apply" changes the plan of the
-one that runs. A cgroup that is removed and made again gets its tier back.`,
+one that runs. A cgroup that is removed and made again gets its tier back.
+
+CPU limits (cpu.max) are held as pace. With "cpuMax: refuse" in the plan, run does
+not attach while there is one that could not be held.`,
 		Example: "  temper run -f plan.yaml",
 		Args:    cobra.NoArgs,
 	}
@@ -79,6 +82,9 @@ func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
 		return err
 	}
 	cfg.CPUs = top.CPUs
+	if err := n.checkLimits(plan); err != nil {
+		return err
+	}
 	e, err := n.attach(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("attach scheduler: %w", err)
@@ -146,7 +152,11 @@ func (n node) announce(e engine, state sched.State, plan policy.Plan, top topolo
 // calls ready once everything is there: the watch begins before, because the
 // probe's load may take longer than the dead-man waits.
 func (n node) attend(ctx context.Context, e engine, cfg sched.Config, ready func()) error {
-	w := watch{engine: e, deadMan: cfg.DeadMan, log: n.log, refresh: func() error { return n.refresh(e) }}
+	follow, err := n.followLimits(e)
+	if err != nil {
+		return errors.Join(err, n.undo(e))
+	}
+	w := watch{engine: e, deadMan: cfg.DeadMan, log: n.log, refresh: func() error { return n.refresh(e) }, follow: follow}
 	ended := make(chan *ending, 1)
 	go func() { ended <- w.run(ctx) }()
 	endProbe := n.measure(e)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,8 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: hangup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"limit":  limit,
+			"told":   told,
 			"expect": expect,
 			"eject":  eject,
 			"busy":   busy,
@@ -122,6 +125,41 @@ func busy(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return nil
 	}))
+}
+
+// limit CGROUP makes the scheduler hold a limit for it, and one for a cgroup
+// that is gone; with a number after it, so many found no slot.
+func limit(ts *testscript.TestScript, _ bool, args []string) {
+	tree, err := scriptKernel(ts).node().tree()
+	ts.Check(err)
+	id, err := tree.ID(args[0])
+	ts.Check(err)
+	ts.Check(scriptKernel(ts).update(func(h *held) (err error) {
+		h.Limits = limitReadings(id)
+		if len(args) > 1 {
+			h.LimitsNotHeld, err = strconv.ParseUint(args[1], 10, 64)
+		}
+		return err
+	}))
+}
+
+// told LIMIT... returns when the kernel side was told of these limits, each as
+// path=quota/period+burst, and of no others.
+func told(ts *testscript.TestScript, _ bool, args []string) {
+	var got []string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		h, err := scriptKernel(ts).read()
+		ts.Check(err)
+		got = nil
+		for _, l := range h.LimitsSet {
+			got = append(got, fmt.Sprintf("%s=%d/%d+%d", l.Cgroup, l.QuotaUs, l.PeriodUs, l.BurstUs))
+		}
+		if slices.Equal(got, args) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	ts.Fatalf("told of %v, want %v", got, args)
 }
 
 // await GENERATION returns when a plan of that generation is in force and

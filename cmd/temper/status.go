@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,10 @@ type status struct {
 	// Plan is the plan in force, with paths where they are known.
 	Plan     *policy.Plan `json:"plan,omitempty"`
 	PlanFile string       `json:"plan_file,omitempty"`
+	// Limits are the CPU limits that are held, LimitsNotHeld counts those that
+	// found no slot since the attach.
+	Limits        []limitStatus `json:"limits,omitempty"`
+	LimitsNotHeld uint64        `json:"limits_not_held,omitempty"`
 }
 
 func newStatus(n node) *cobra.Command {
@@ -30,8 +35,11 @@ func newStatus(n node) *cobra.Command {
 		Short: "Say which scheduler runs this node, why, and with which plan",
 		Long: `Say which scheduler runs this node, why, and with which plan.
 
-The exit code tells: 0 Temper, 4 the kernel's own scheduler, 5 another one.`,
-		Example: "  temper status -o json | jq .plan",
+The exit code tells: 0 Temper, 4 the kernel's own scheduler, 5 another one.
+
+CPU limits that are held follow, each with what it did since it came, and what the
+kernel counts for its cgroup (KERNEL) since that was made.`,
+		Example: "  temper status -o json | jq .plan\n  temper status -o json | jq '.limits[] | select(.waiting > 0)'",
 		Args:    cobra.NoArgs,
 	}
 	format := outputFlag(cmd)
@@ -79,7 +87,8 @@ func (n node) status(pinDir string) (status, error) {
 		return status{}, err
 	}
 	s.Plan, s.PlanFile = &plan, file
-	return s, nil
+	s.Limits, s.LimitsNotHeld, err = n.limitStatuses(e)
+	return s, err
 }
 
 func (s status) code() int {
@@ -118,6 +127,9 @@ func (s status) write(out io.Writer) error {
 		for _, g := range s.Plan.Groups {
 			fmt.Fprintf(w, "%s\t%s\t%s\n", g.Tier, fenceText(g), groupText(g))
 		}
+	}
+	if lines := s.limitLines(); len(lines) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(lines, "\n"))
 	}
 	return w.Flush()
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,12 @@ func newTop(n node) *cobra.Command {
 		Long: `Show who runs, who waits and what is lent, live.
 
 Rates, shares and wakeup delays are of the last interval; the worst waits are
-since the attach. Ctrl-C ends it. Without a terminal, or with -o json, readings
-follow each other; --once prints one and ends.`,
-		Example: "  temper top --once -o json | jq '.tiers[0]'",
+since the attach. Of a CPU limit, the longest wait and the longest stop are since
+it came; KERNEL is what the kernel counts beside CPUS.
+
+Ctrl-C ends it. Without a terminal, or with -o json, readings follow each other;
+--once prints one and ends.`,
+		Example: "  temper top --once -o json | jq '.tiers[0]'\n  temper top --once -o json | jq '.limits[] | select(.paced_share > 0)'",
 		Args:    cobra.NoArgs,
 	}
 	format := outputFlag(cmd)
@@ -80,9 +84,9 @@ func (t *top) screen(format output) screen {
 
 func (t *top) run(ctx context.Context, to screen) (err error) {
 	defer func() { err = errors.Join(err, to.close()) }()
-	before, err := t.engine.Stats()
+	before, err := t.read()
 	if err != nil {
-		return fmt.Errorf("read counters: %w", err)
+		return err
 	}
 	ticker := time.NewTicker(t.interval)
 	defer ticker.Stop()
@@ -92,9 +96,9 @@ func (t *top) run(ctx context.Context, to screen) (err error) {
 			return nil
 		case <-ticker.C:
 		}
-		after, err := t.engine.Stats()
+		after, err := t.read()
 		if err != nil {
-			return fmt.Errorf("read counters: %w", err)
+			return err
 		}
 		v, err := t.view(before, after)
 		if err != nil {
@@ -110,8 +114,35 @@ func (t *top) run(ctx context.Context, to screen) (err error) {
 	}
 }
 
+// reading is everything that is counted, at one moment.
+type reading struct {
+	stats   sched.Stats
+	limits  []sched.LimitStats
+	notHeld uint64
+}
+
+func (t *top) read() (r reading, err error) {
+	if r.stats, err = t.engine.Stats(); err != nil {
+		return r, fmt.Errorf("read counters: %w", err)
+	}
+	if r.limits, err = t.engine.Limits(); err != nil {
+		return r, fmt.Errorf("read counters: %w", err)
+	}
+	if r.notHeld, err = t.engine.LimitsNotHeld(); err != nil {
+		return r, fmt.Errorf("read counters: %w", err)
+	}
+	var ids []uint64
+	for _, l := range r.limits {
+		ids = append(ids, l.ID)
+	}
+	if err := t.learn(ids); err != nil {
+		return r, err
+	}
+	return r, t.node.describeLimits(r.limits, t.paths)
+}
+
 // view adds to the counters what they do not tell: names, and the plan.
-func (t *top) view(before, after sched.Stats) (view, error) {
+func (t *top) view(before, after reading) (view, error) {
 	state, err := t.engine.State()
 	if err != nil {
 		return view{}, fmt.Errorf("read state: %w", err)
@@ -123,7 +154,8 @@ func (t *top) view(before, after sched.Stats) (view, error) {
 	if err != nil {
 		return view{}, fmt.Errorf("read plan in force: %w", err)
 	}
-	v := compare(before, after)
+	v := compare(before.stats, after.stats)
+	v.limits(before, after)
 	v.Generation, v.Lend = state.Generation, plan.Lend.String()
 	if err := t.name(&v, plan); err != nil {
 		return view{}, err
@@ -132,7 +164,14 @@ func (t *top) view(before, after sched.Stats) (view, error) {
 }
 
 func (t *top) name(v *view, plan policy.Plan) error {
-	if err := t.learn(v, plan); err != nil {
+	var ids []uint64
+	for _, g := range v.Groups {
+		ids = append(ids, g.ID)
+	}
+	for _, g := range plan.Groups {
+		ids = append(ids, g.ID)
+	}
+	if err := t.learn(ids); err != nil {
 		return err
 	}
 	for i := range v.Groups {
@@ -152,18 +191,11 @@ func (t *top) name(v *view, plan policy.Plan) error {
 
 // learn walks the cgroup tree only when it meets an unknown id: nodes have
 // thousands of cgroups. An id that stays unknown is remembered as gone.
-func (t *top) learn(v *view, plan policy.Plan) error {
-	var unknown []uint64
-	for _, g := range v.Groups {
-		if _, known := t.paths[g.ID]; !known {
-			unknown = append(unknown, g.ID)
-		}
-	}
-	for _, g := range plan.Groups {
-		if _, known := t.paths[g.ID]; !known {
-			unknown = append(unknown, g.ID)
-		}
-	}
+func (t *top) learn(ids []uint64) error {
+	unknown := slices.DeleteFunc(ids, func(id uint64) bool {
+		_, known := t.paths[id]
+		return known
+	})
 	if len(unknown) == 0 {
 		return nil
 	}

@@ -24,6 +24,10 @@ type view struct {
 	Tiers  []tierView  `json:"tiers"`
 	CPUs   []cpuView   `json:"cpus"`
 	Groups []groupView `json:"groups"`
+	// Limits are the CPU limits that are held, LimitsNotHeld counts those that
+	// found no slot since the attach.
+	Limits        []limitView `json:"limits"`
+	LimitsNotHeld uint64      `json:"limits_not_held"`
 }
 
 // delays are the wakeup delays of an interval.
@@ -62,7 +66,7 @@ type groupView struct {
 // compare returns what happened between two readings. Counters that ran
 // backwards belong to a new attach and count as nothing.
 func compare(before, after sched.Stats) view {
-	v := view{Interval: after.At - before.At, WaitBound: after.WaitBound, CPUs: []cpuView{}, Groups: []groupView{}}
+	v := view{Interval: after.At - before.At, WaitBound: after.WaitBound, CPUs: []cpuView{}, Groups: []groupView{}, Limits: []limitView{}}
 	v.tiers(before, after)
 	v.cpus(before, after)
 	v.groups(before, after)

@@ -31,6 +31,7 @@ type watch struct {
 	engine  watched
 	deadMan time.Duration
 	refresh func() error
+	follow  func() error // CPU limits, nil where the kernel tells of them
 	log     *slog.Logger
 }
 
@@ -73,6 +74,9 @@ func (w watch) run(ctx context.Context) *ending {
 		}
 		if now.Sub(refreshed) >= refreshEvery {
 			w.note(quiet, "refresh plan", w.refresh())
+			if w.follow != nil {
+				w.note(quiet, "follow CPU limits", w.follow())
+			}
 			refreshed = now
 		}
 		select {
@@ -144,7 +148,7 @@ func (n node) refresh(a applier) error {
 // renumber returns plan with the ids that its paths have now, and the paths
 // whose id changed. A cgroup that is gone keeps its old id, which matches nothing.
 func renumber(plan policy.Plan, id func(string) (uint64, error)) (policy.Plan, []string) {
-	renumbered := policy.Plan{Lend: plan.Lend}
+	renumbered := policy.Plan{Lend: plan.Lend, CPUMax: plan.CPUMax}
 	var moved []string
 	for _, g := range plan.Groups {
 		if now, err := id(g.Cgroup); err == nil && now != g.ID {

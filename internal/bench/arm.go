@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Arm is how the node is run: what is compared. Its name says all of it: a base
@@ -36,6 +37,13 @@ type Arm struct {
 	Lend string `json:"lend,omitempty"`
 	// NoPreempt runs temper without preemption.
 	NoPreempt bool `json:"no_preempt,omitempty"`
+	// QuotaPeriod is the period of CPU limits, kubelet's cpuCFSQuotaPeriod; 0
+	// for its default.
+	QuotaPeriod time.Duration `json:"quota_period_ns,omitempty"`
+	// QuotaBurst lets a limited cgroup save up as much as one quota.
+	QuotaBurst bool `json:"quota_burst,omitempty"`
+	// NoLimit leaves out the scenario's CPU limits.
+	NoLimit bool `json:"no_limit,omitempty"`
 	// Exec is a sched_ext scheduler that the user brings.
 	Exec *Exec `json:"exec,omitempty"`
 	// Ops is the sched_ext scheduler that must be live in every window, as
@@ -67,6 +75,11 @@ func Arms() []Arm {
 		},
 		{Name: "static", Title: "EEVDF with exclusive cpusets: the critical pod's CPUs are its own", Static: true},
 		{Name: "temper", Title: "Temper, on the distribution's defaults", Ops: "temper"},
+		{
+			Name: "eevdf-10ms", Title: "EEVDF with CPU limits by periods of 10 ms: kubelet's cpuCFSQuotaPeriod",
+			QuotaPeriod: 10 * time.Millisecond,
+		},
+		{Name: "eevdf-burst", Title: "EEVDF with CPU limits that save up one quota: cpu.max.burst", QuotaBurst: true},
 	}
 }
 
@@ -90,6 +103,7 @@ func Modifiers() []Modifier {
 		{"inverted", "background and critical change weights (must look bad)", "eevdf", func(a *Arm) { a.Inverted = true }},
 		{"landing", "one CPU of the fence stays free while its pod is busy", "temper", func(a *Arm) { a.Lend = "landing" }},
 		{"whole-layer", "the fence is lent only while its pod is idle", "temper", func(a *Arm) { a.Lend = "whole-layer" }},
+		{"no-limit", "without the scenario's CPU limits (what they cost)", "", func(a *Arm) { a.NoLimit = true }},
 		{"no-preempt", "no waking thread takes a CPU from a running one", "temper", func(a *Arm) { a.NoPreempt = true }},
 	}
 }

@@ -50,6 +50,7 @@ func Judge(r *Record) Verdict {
 	reasons = append(reasons, judgeStep(r)...)
 	reasons = append(reasons, judgePrimary(r)...)
 	reasons = append(reasons, judgeWork(r)...)
+	reasons = append(reasons, judgeLimits(r)...)
 	reasons = append(reasons, judgeProbe(r)...)
 	reasons = append(reasons, judgeClock(r)...)
 	if off := w.Ledger.Error(); math.Abs(off) > ledgerTolerance {
@@ -131,7 +132,7 @@ const BestEffort = "/kubepods/besteffort"
 
 // flags are the parts of an arm that its name determines.
 func (a Arm) flags() [3]string {
-	return [3]string{a.Ops, a.Lend, fmt.Sprint(a.BackgroundIdle, a.Static, a.Inverted, a.Again, a.NoProbe, a.NoPreempt)}
+	return [3]string{a.Ops, a.Lend, fmt.Sprint(a.BackgroundIdle, a.Static, a.Inverted, a.Again, a.NoProbe, a.NoPreempt, a.QuotaPeriod, a.QuotaBurst, a.NoLimit)}
 }
 
 // judgeStep demands that the window is a step of its scenario.
@@ -155,7 +156,10 @@ func judgePrimary(r *Record) []string {
 	if p.Lost > 0 || p.Wrong > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d requests lost, %d answered wrongly", p.Lost, p.Wrong))
 	}
-	if r.Scenario.KindOf().Server {
+	switch kind := r.Scenario.KindOf(); {
+	case kind.Tool:
+		reasons = append(reasons, judgeTool(r)...)
+	case kind.Server:
 		reasons = append(reasons, judgeClient(r)...)
 	}
 	return reasons
@@ -221,6 +225,15 @@ const (
 	ValueSwitches = "switches_per_op" // how often a thread left its CPU in a hand-over
 )
 
+// workOff is how far CPU time is from what the work should have cost. What a limit
+// costs beyond the work is no fault of the window's: it is what is looked for.
+func workOff(busy, claimed float64, limited bool) float64 {
+	if limited {
+		return claimed - busy
+	}
+	return math.Abs(busy - claimed)
+}
+
 // judgeWork demands that a primary that measures itself did what it says.
 func judgeWork(r *Record) []string {
 	var reasons []string
@@ -228,7 +241,7 @@ func judgeWork(r *Record) []string {
 	busy, hasBusy := values[ValueBusy]
 	// An arrival at either end of the window is there in part.
 	ends := float64(p.Threads) * (p.Params["burst_us"] + p.Params["unit_us"]) * 1e3
-	if claimed, ok := values[ValueClaimed]; ok && hasBusy && math.Abs(busy-claimed) > workTolerance*claimed+ends {
+	if claimed, ok := values[ValueClaimed]; ok && hasBusy && workOff(busy, claimed, p.LimitMilliCPU > 0) > workTolerance*claimed+ends {
 		reasons = append(reasons, fmt.Sprintf("primary used %.0f ms of CPU time, its arrivals should have cost %.0f ms", busy/1e6, claimed/1e6))
 	}
 	if ledger := r.Window.Ledger; hasBusy && l.Window > 0 {

@@ -132,3 +132,27 @@ func late(lag *Hist) {
 		lag.Record(time.Millisecond)
 	}
 }
+
+// What switching costs a pod at its limit is part of what it used.
+func TestWorkAtALimitMayCostMore(t *testing.T) {
+	for _, c := range []struct {
+		limit         int
+		busy, claimed float64
+		valid         bool
+	}{
+		{0, 1.5e9, 1.38e9, false},
+		{1500, 1.5e9, 1.38e9, true},
+		{1500, 1.38e9, 1.5e9, false}, // more done than was used
+	} {
+		r := good()
+		r.Scenario.Primary.LimitMilliCPU = c.limit
+		r.Window.Primary.Values = map[string]float64{ValueBusy: c.busy, ValueClaimed: c.claimed}
+		got := true
+		for _, reason := range judgeWork(r) {
+			got = got && !strings.Contains(reason, "should have cost")
+		}
+		if got != c.valid {
+			t.Errorf("used %.2g, claimed %.2g at a limit of %d: accepted %t", c.busy, c.claimed, c.limit, got)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,12 @@ type Primary struct {
 	Kind            string `json:"kind" yaml:"kind"` // one of Kinds
 	Threads         int    `json:"threads" yaml:"threads"`
 	RequestMilliCPU int    `json:"request_millicpu" yaml:"request_millicpu"` // gives cpu.weight and the fence
+	// LimitMilliCPU is the pod's CPU limit, and its container's; 0 for none.
+	LimitMilliCPU int `json:"limit_millicpu,omitempty" yaml:"limit_millicpu"`
+	// Containers are the pod's, where it has more than one.
+	Containers []Container `json:"containers,omitempty" yaml:"containers"`
+	// LimitSteps change the limit within the window.
+	LimitSteps []LimitStep `json:"limit_steps,omitempty" yaml:"limit_steps"`
 	// Params are the kind's own figures, by names that say their units.
 	Params map[string]float64 `json:"params,omitempty" yaml:"params"`
 	// Pods are the pods of a kind that compares pods, instead of the one.
@@ -72,6 +79,9 @@ type Kind struct {
 	Name string
 	// Server means that the load generator drives it and measures.
 	Server bool
+	// Tool means that the server's own client program does so instead, and that
+	// a point without a rate is a closed loop.
+	Tool bool
 	// Saturates means that its pods want more CPUs than there are.
 	Saturates bool
 	// Packages are the Debian packages of its programs.
@@ -86,6 +96,9 @@ func Kinds() []Kind {
 		{Name: "memcached", Server: true, Packages: []string{"memcached"}},
 		{Name: "redis", Server: true, Packages: []string{"redis-server"}},
 		{Name: "chain", Server: true},
+		{Name: "postgresql", Server: true, Tool: true, Packages: []string{"postgresql-17"}, Params: []string{"branches", "accounts"}},
+		{Name: "mariadb", Server: true, Tool: true, Packages: []string{"mariadb-server-core", "sysbench"}, Params: []string{"tables", "rows"}},
+		{Name: "requests", Params: []string{"request_us", "unit_us"}},
 		{Name: "wakeup"},
 		{Name: "burst", Params: []string{"burst_us"}},
 		{Name: "bursty", Params: []string{"busy_us", "idle_us", "unit_us"}},
@@ -138,6 +151,8 @@ type Point struct {
 	Name  string  `json:"name" yaml:"name"`
 	Rate  float64 `json:"rate_rps,omitempty" yaml:"rate"`
 	Share float64 `json:"share,omitempty" yaml:"share"`
+	// Clients is the number of connections here; 0 for the load's.
+	Clients int `json:"clients,omitempty" yaml:"clients"`
 }
 
 // Step is one rung of the ladder at one operating point.
@@ -146,7 +161,11 @@ type Step struct {
 	Density int     `json:"density"`
 	Point   string  `json:"point,omitempty"`
 	Rate    float64 `json:"rate_rps,omitempty"`
+	Clients int     `json:"clients,omitempty"`
 }
+
+// Clients is how many connections a step has.
+func (s Scenario) Clients(step Step) int { return cmp.Or(step.Clients, s.Load.Conns) }
 
 // Steps lists the scenario's windows in the order in which a run takes them:
 // the whole ladder at each operating point.
@@ -162,7 +181,7 @@ func (s Scenario) Steps() []Step {
 			rate = p.Share * s.MaxRate
 		}
 		for _, d := range s.Densities {
-			out = append(out, Step{Index: len(out), Density: d, Point: p.Name, Rate: rate})
+			out = append(out, Step{Index: len(out), Density: d, Point: p.Name, Rate: rate, Clients: p.Clients})
 		}
 	}
 	return out
@@ -249,8 +268,41 @@ func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
 			bad(field+".point", "%q is none of the scenario's", pod.Point)
 		}
 	}
+	s.validateLimits(bad)
 	if kind.Server != s.Instrument {
 		bad("instrument", "%v, but %s is driven by a client: %v", s.Instrument, kind.Name, kind.Server)
+	}
+}
+
+// validateLimits wants limits where one pod has them, within what the kernel
+// takes, and changes in order and within the window.
+func (s Scenario) validateLimits(bad func(field, format string, args ...any)) {
+	p := s.Primary
+	limits := p.Limited()
+	if p.LimitMilliCPU < 0 || p.LimitMilliCPU > 0 && p.Kind == "chain" {
+		bad("primary.limit_millicpu", "%d is no limit of one pod", p.LimitMilliCPU)
+	}
+	if len(limits) == 0 && len(p.Containers)+len(p.LimitSteps) > 0 {
+		bad("primary.limit_millicpu", "missing, but containers or steps of it are given")
+		return
+	}
+	names := map[string]bool{PodLimit: true}
+	for i, c := range p.Containers {
+		field := fmt.Sprintf("primary.containers[%d]", i)
+		if c.Name == "" || strings.ContainsAny(c.Name, "/.") || names[c.Name] || c.LimitMilliCPU < 0 || c.Threads < 1 {
+			bad(field, "name %q, limit %d and %d threads make no container", c.Name, c.LimitMilliCPU, c.Threads)
+		}
+		names[c.Name] = true
+	}
+	if len(p.Containers) > 0 && (p.Kind != "requests" || len(p.LimitSteps) > 0) {
+		bad("primary.containers", "only requests run in several containers, and without limit_steps")
+	}
+	last := time.Duration(-1)
+	for i, step := range p.LimitSteps {
+		if step.LimitMilliCPU < 1 || step.At <= last || step.At >= s.Load.Window {
+			bad(fmt.Sprintf("primary.limit_steps[%d]", i), "%d at %v: steps lie in order within the window of %v", step.LimitMilliCPU, step.At, s.Load.Window)
+		}
+		last = step.At
 	}
 }
 
@@ -271,7 +323,7 @@ func (s Scenario) validateLoad(bad func(field, format string, args ...any)) {
 	if l.Conns < s.Primary.Threads {
 		bad("load.conns", "%d connections cannot feed %d threads", l.Conns, s.Primary.Threads)
 	}
-	if len(s.Points) == 0 {
+	if len(s.Points) == 0 && !s.KindOf().Tool {
 		bad("points", "a server needs at least one rate")
 	}
 }
@@ -287,10 +339,12 @@ func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
 		switch {
 		case p.Rate < 0 || p.Share < 0:
 			bad(field, "rate %g and share %g must not be negative", p.Rate, p.Share)
-		case p.Rate > 0 && p.Share > 0, s.KindOf().Server && p.Rate+p.Share == 0:
+		case p.Rate > 0 && p.Share > 0, s.KindOf().Server && !s.KindOf().Tool && p.Rate+p.Share == 0:
 			bad(field, "give either a rate or a share, and more than 0")
 		case p.Share > 0 && s.MaxRate <= 0:
 			bad(field+".share", "is of max_rate, which is missing")
+		case p.Clients < 0 || p.Clients > 0 && !s.KindOf().Tool:
+			bad(field+".clients", "%d, but %s has no client of its own", p.Clients, s.Primary.Kind)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func ladder() Scenario {
 func TestStepsAreEveryDensityAtEveryPoint(t *testing.T) {
 	s := ladder()
 	steps := s.Steps()
-	if len(steps) != 10 || steps[4] != (Step{4, 0, "idle", 500}) || steps[8] != (Step{8, 4, "half", 10_000}) {
+	if len(steps) != 10 || steps[4] != (Step{Index: 4, Point: "idle", Rate: 500}) || steps[8] != (Step{Index: 8, Density: 4, Point: "half", Rate: 10_000}) {
 		t.Errorf("steps %+v", steps)
 	}
 	s.Points = nil

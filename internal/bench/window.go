@@ -23,6 +23,9 @@ type Window struct {
 	// cpu.idle. Cpusets are the cpuset.cpus that were set.
 	Weights map[string]int    `json:"weights"`
 	Cpusets map[string]string `json:"cpusets,omitempty"`
+	// Limits are the limited cgroups, the pod's first; none where the scenario
+	// limits nothing.
+	Limits []Limit `json:"limits,omitempty"`
 	// IdleBefore is the share of idle CPU time before the first step, the
 	// proof that boot work had ended.
 	IdleBefore float64 `json:"idle_before"`

@@ -89,6 +89,17 @@ func TestParseAccepts(t *testing.T) {
 	})
 }
 
+func TestParseCPUMax(t *testing.T) {
+	const groups = "groups: [{cgroup: /kubepods, tier: standard}]\n"
+	for text, want := range map[string]policy.CPUMax{
+		groups: policy.CPUMaxEnforce, "cpuMax: enforce\n" + groups: policy.CPUMaxEnforce, "cpuMax: refuse\n" + groups: policy.CPUMaxRefuse,
+	} {
+		if plan, err := Parse("plan.yaml", []byte(text), testNode()); err != nil || plan.CPUMax != want {
+			t.Errorf("%q: %s, %v; want %s", text, plan.CPUMax, err, want)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	golden(t, "refused", func(data []byte) string {
 		plan, err := Parse("plan.yaml", data, testNode())

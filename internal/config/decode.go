@@ -34,22 +34,22 @@ func (d *decoder) decode(data []byte) {
 		return
 	}
 	if root.Kind != yaml.MappingNode {
-		d.add(root.Line, "a plan is a mapping with the fields lend and groups, not %s", describe(root))
+		d.add(root.Line, "a plan is a mapping with the fields lend, cpuMax and groups, not %s", describe(root))
 		return
 	}
 	groups := false
+	word := func(field string, parse func(string) error) func(*yaml.Node) {
+		return func(value *yaml.Node) {
+			if text, ok := d.text(value, field); ok {
+				if err := parse(text); err != nil {
+					d.add(value.Line, "%s", err)
+				}
+			}
+		}
+	}
 	d.fields(root, "plan", map[string]func(*yaml.Node){
-		"lend": func(value *yaml.Node) {
-			text, ok := d.text(value, "lend")
-			if !ok {
-				return
-			}
-			lend, err := policy.ParseLend(text)
-			if err != nil {
-				d.add(value.Line, "%s", err)
-			}
-			d.plan.Lend = lend
-		},
+		"lend":   word("lend", func(text string) (err error) { d.plan.Lend, err = policy.ParseLend(text); return err }),
+		"cpuMax": word("cpuMax", func(text string) (err error) { d.plan.CPUMax, err = policy.ParseCPUMax(text); return err }),
 		"groups": func(value *yaml.Node) {
 			groups = true
 			d.groups(value)
@@ -167,7 +167,7 @@ func (d *decoder) fields(mapping *yaml.Node, what string, handlers map[string]fu
 // fieldNames lists the fields in the order of the documentation.
 func fieldNames(what string) string {
 	if what == "plan" {
-		return "lend, groups"
+		return "lend, cpuMax, groups"
 	}
 	return "cgroup, tier, fence"
 }
@@ -240,6 +240,7 @@ func parseFence(text string) ([]int, error) {
 
 var examples = map[string]string{
 	"lend":   "per-core",
+	"cpuMax": "enforce",
 	"cgroup": "/system.slice/memcached.service",
 	"tier":   "critical",
 	"fence":  `"0-3,8"`,

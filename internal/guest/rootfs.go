@@ -35,6 +35,8 @@ var dropped = []string{
 	"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/",
 	"usr/share/bug/", "usr/share/gcc/", "usr/share/bash-completion/", "usr/share/zsh/", "usr/include/",
 	"usr/lib/systemd/", "usr/lib/x86_64-linux-gnu/gconv/", "usr/lib/x86_64-linux-gnu/audit/", "etc/init.d/",
+	// PostgreSQL's compiler of queries would bring all of LLVM.
+	"usr/lib/postgresql/17/lib/bitcode/", "usr/lib/postgresql/17/lib/llvmjit.so/",
 }
 
 // rootfs is a built root file system, kept as JSON beside its archive.

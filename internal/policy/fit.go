@@ -18,7 +18,7 @@ import (
 // ones, and NotFenced says why. Fit expects a plan without Problems.
 func Fit(p Plan, top topology.Topology) Plan {
 	free := len(top.Cores()) - 1
-	fitted := Plan{Lend: p.Lend, Groups: slices.Clone(p.Groups)}
+	fitted := Plan{Lend: p.Lend, CPUMax: p.CPUMax, Groups: slices.Clone(p.Groups)}
 	for i := range fitted.Groups {
 		g := &fitted.Groups[i]
 		if len(g.Fence) == 0 {

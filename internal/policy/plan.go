@@ -54,7 +54,10 @@ func (l *Lend) UnmarshalText(text []byte) (err error) {
 // Plan is everything the kernel side needs to know: which cgroup belongs to
 // which tier, and which CPUs are fenced for whom. It is applied whole.
 type Plan struct {
-	Lend   Lend    `json:"lend"`
+	Lend Lend `json:"lend"`
+	// CPUMax is looked at before the plan is applied: the kernel side does not
+	// know it, and plans read back have none.
+	CPUMax CPUMax  `json:"cpu_max,omitempty"`
 	Groups []Group `json:"groups"`
 }
 

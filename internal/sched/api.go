@@ -35,6 +35,7 @@ const (
 	NoBPFFS           Reason = "NoBPFFS"           // nowhere to pin
 	MissingCapability Reason = "MissingCapability" // CAP_BPF or CAP_PERFMON
 	VerifierRejected  Reason = "VerifierRejected"  // the kernel refused the object
+	LimitsNotHeld     Reason = "LimitsNotHeld"     // cpuMax is refuse, and a CPU limit could not be held
 	EjectedStall      Reason = "EjectedStall"      // the watchdog saw a thread that was not served
 	EjectedError      Reason = "EjectedError"      // the kernel or the object reported an error
 	EjectedSysRq      Reason = "EjectedSysRq"      // SysRq-S

@@ -58,20 +58,31 @@ func adapt(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	return initOps(spec.Maps["temper_ops"])
 }
 
-// versioned lists the kfuncs that got a second version. With both in the
-// kernel, cilium/ebpf v0.22.0 finds the first one's name ambiguous and refuses
-// to load, although the call is dead code.
-var versioned = []string{"scx_bpf_dsq_insert", "scx_bpf_dsq_move_to_local"}
+// superseded maps kfuncs to the ones that came after them. With both in the
+// kernel, cilium/ebpf v0.22.0 finds the first one's name ambiguous, or its type
+// another than it was, and refuses to load, although the call is dead code.
+var superseded = map[string]string{
+	"scx_bpf_dsq_insert":                 "scx_bpf_dsq_insert___v2",
+	"scx_bpf_dsq_move_to_local":          "scx_bpf_dsq_move_to_local___v2",
+	"bpf_task_work_schedule_resume_impl": "bpf_task_work_schedule_resume",
+}
 
 func poison(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
-	for _, name := range versioned {
-		if !hasFunction(kernel, name+"___v2") {
+	for old, later := range superseded {
+		if !hasFunction(kernel, later) {
 			continue
 		}
 		for _, prog := range spec.Programs {
-			poisonCalls(prog.Instructions, name)
+			poisonCalls(prog.Instructions, old)
 		}
 	}
+}
+
+// hasTaskWork tells whether programs can have something done at a thread's
+// return to user mode.
+func hasTaskWork(kernel *btf.Spec) bool {
+	const name = "bpf_task_work_schedule_resume"
+	return hasFunction(kernel, name) || hasFunction(kernel, name+"_impl")
 }
 
 // hasFunction compares names itself: the library's lookup also returns types

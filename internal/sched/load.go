@@ -52,7 +52,7 @@ type Config struct {
 
 // programs are the syscall programs that any process may run on an attached
 // scheduler: they are pinned like the maps.
-var programs = []string{"temper_apply", "temper_requeue", "temper_heartbeat"}
+var programs = []string{"temper_apply", "temper_requeue", "temper_heartbeat", "temper_set_limit"}
 
 // Scheduler is a handle on the attached scheduler. Closing it changes nothing
 // on the node: link and maps are pinned.
@@ -72,7 +72,7 @@ var ErrOtherBuild = errors.New("another build of temper is attached")
 // needed lists the maps that a handle reads or writes.
 var needed = []string{
 	"plan_groups", "plan_heads", "plan_fences", "plan_cpu_fences", "plan_generation",
-	"controls", "exits", "tier_counters",
+	"controls", "exits", "tier_counters", schedMapGates, pinGlobals,
 }
 
 func (s *Scheduler) check() error {
@@ -243,6 +243,9 @@ func prepare(cfg Config) (*ebpf.CollectionSpec, error) {
 	}
 	if err := spec.Variables["prog_counts_itself"].Set(progCountsItself(kernel)); err != nil {
 		return nil, fmt.Errorf("set prog_counts_itself: %w", err)
+	}
+	if err := spec.Variables["has_task_work"].Set(hasTaskWork(kernel)); err != nil {
+		return nil, fmt.Errorf("set has_task_work: %w", err)
 	}
 	return spec, nil
 }

@@ -20,6 +20,12 @@ const (
 	pinObject = "object"
 )
 
+// The object's global variables are a map, whose name bpffs would not take.
+const (
+	sectionGlobals = ".bss"
+	pinGlobals     = "globals"
+)
+
 // stagingDir has no dot: bpffs reserves names with one.
 func stagingDir(pinDir string) string { return pinDir + "_new" }
 
@@ -35,6 +41,9 @@ func pinAll(coll *ebpf.Collection, object *ebpf.Map, dir string) error {
 		if err := m.Pin(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("pin map %s: %w", name, err)
 		}
+	}
+	if err := coll.Maps[sectionGlobals].Pin(filepath.Join(dir, pinGlobals)); err != nil {
+		return fmt.Errorf("pin global variables: %w", err)
 	}
 	for _, name := range programs {
 		if err := coll.Programs[name].Pin(filepath.Join(dir, name)); err != nil {

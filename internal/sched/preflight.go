@@ -53,6 +53,7 @@ func Preflight() []Check {
 		checkBPFFS(),
 		checkCapabilities(),
 		checkForeign(),
+		describeLimits(kernel),
 	)
 }
 
@@ -126,7 +127,8 @@ func checkKfuncs(kernel *btf.Spec) Check {
 	}
 	var bad []string
 	for _, kfunc := range kfuncsOf(spec) {
-		if hasHiddenArgument(kernel, kfunc) {
+		// The twin is where the argument belongs.
+		if !strings.HasSuffix(kfunc, "_impl") && hasHiddenArgument(kernel, kfunc) {
 			bad = append(bad, kfunc)
 		}
 	}
@@ -227,6 +229,15 @@ func checkCapabilities() Check {
 		return fail(name, MissingCapability, "missing "+strings.Join(missing, " and "), fixCapability)
 	}
 	return pass(name, "both")
+}
+
+// describeLimits fails nowhere: it says how soon a CPU limit takes effect.
+func describeLimits(kernel *btf.Spec) Check {
+	const name = "CPU limits (cpu.max)"
+	if kernel != nil && tellsLimits(kernel) {
+		return pass(name, "the kernel tells of them: they take effect at once")
+	}
+	return pass(name, "this kernel does not tell of them, 6.17 does: temper run reads them once a second")
 }
 
 func checkForeign() Check {

@@ -13,6 +13,55 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type schedGate struct {
+	_    structs.HostLayout
+	Lock struct {
+		_   structs.HostLayout
+		Val uint32
+	}
+	Running uint32
+	Cgroup  uint64
+	Limit   struct {
+		_        structs.HostLayout
+		QuotaUs  uint64
+		PeriodUs uint64
+		BurstUs  uint64
+	}
+	Bucket struct {
+		_        structs.HostLayout
+		Level    int64
+		FilledAt uint64
+	}
+	Granted     int64
+	Began       uint64
+	Admitted    uint32
+	Kept        uint32
+	KeptEpoch   uint32
+	_           [4]byte
+	KeptNs      int64
+	KeptSince   uint64
+	Waiting     uint32
+	_           [4]byte
+	PacedSince  uint64
+	StopSince   uint64
+	PacedPeriod uint64
+	Counters    struct {
+		_             structs.HostLayout
+		UsedNs        uint64
+		DebtNs        uint64
+		Waits         uint64
+		WaitedNs      uint64
+		LongestWaitNs uint64
+		PacedPeriods  uint64
+		PacedNs       uint64
+		LongestStopNs uint64
+	}
+	Timer struct {
+		_      structs.HostLayout
+		Opaque [2]uint64
+	}
+}
+
 type schedTemperApplyArgs struct {
 	_          structs.HostLayout
 	Generation uint64
@@ -73,6 +122,8 @@ const (
 	schedTemperLimitsTEMPER_HIST_BUCKETS schedTemperLimits = 304
 	schedTemperLimitsTEMPER_PROBE_GROUPS schedTemperLimits = 1024
 	schedTemperLimitsTEMPER_EXIT_TEXT    schedTemperLimits = 256
+	schedTemperLimitsTEMPER_MAX_GATES    schedTemperLimits = 4096
+	schedTemperLimitsTEMPER_GATE_DEPTH   schedTemperLimits = 4
 )
 
 type schedTemperMask struct {
@@ -111,50 +162,58 @@ type schedTemperTierCounters struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	schedMapControls               = "controls"
-	schedMapCpuCtxs                = "cpu_ctxs"
-	schedMapExits                  = "exits"
-	schedMapGroupCtxs              = "group_ctxs"
-	schedMapPlanCpuFences          = "plan_cpu_fences"
-	schedMapPlanFences             = "plan_fences"
-	schedMapPlanGeneration         = "plan_generation"
-	schedMapPlanGroups             = "plan_groups"
-	schedMapPlanHeads              = "plan_heads"
-	schedMapTaskCtxs               = "task_ctxs"
-	schedMapTemperOps              = "temper_ops"
-	schedMapTierCounters           = "tier_counters"
-	schedProgTemperApply           = "temper_apply"
-	schedProgTemperCgroupInit      = "temper_cgroup_init"
-	schedProgTemperCgroupMove      = "temper_cgroup_move"
-	schedProgTemperCgroupSetIdle   = "temper_cgroup_set_idle"
-	schedProgTemperCgroupSetWeight = "temper_cgroup_set_weight"
-	schedProgTemperCpuOffline      = "temper_cpu_offline"
-	schedProgTemperCpuOnline       = "temper_cpu_online"
-	schedProgTemperDisable         = "temper_disable"
-	schedProgTemperDispatch        = "temper_dispatch"
-	schedProgTemperEnqueue         = "temper_enqueue"
-	schedProgTemperExit            = "temper_exit"
-	schedProgTemperHeartbeat       = "temper_heartbeat"
-	schedProgTemperInit            = "temper_init"
-	schedProgTemperInitTask        = "temper_init_task"
-	schedProgTemperRequeue         = "temper_requeue"
-	schedProgTemperRunning         = "temper_running"
-	schedProgTemperSelectCpu       = "temper_select_cpu"
-	schedProgTemperStopping        = "temper_stopping"
-	schedProgTemperUpdateIdle      = "temper_update_idle"
-	schedVarDeadManNs              = "dead_man_ns"
-	schedVarExportTemperExitCode   = "export_temper_exit_code"
-	schedVarExportTemperLend       = "export_temper_lend"
-	schedVarExportTemperLimits     = "export_temper_limits"
-	schedVarExportTemperTier       = "export_temper_tier"
-	schedVarHasSmt                 = "has_smt"
-	schedVarLlcCpus                = "llc_cpus"
-	schedVarNoPreempt              = "no_preempt"
-	schedVarNrCpus                 = "nr_cpus"
-	schedVarNrLlcs                 = "nr_llcs"
-	schedVarNrWords                = "nr_words"
-	schedVarProgCountsItself       = "prog_counts_itself"
-	schedVarTopology               = "topology"
+	schedMapControls                  = "controls"
+	schedMapCpuCtxs                   = "cpu_ctxs"
+	schedMapExits                     = "exits"
+	schedMapFreeGates                 = "free_gates"
+	schedMapGates                     = "gates"
+	schedMapGrantTimers               = "grant_timers"
+	schedMapGroupCtxs                 = "group_ctxs"
+	schedMapPlanCpuFences             = "plan_cpu_fences"
+	schedMapPlanFences                = "plan_fences"
+	schedMapPlanGeneration            = "plan_generation"
+	schedMapPlanGroups                = "plan_groups"
+	schedMapPlanHeads                 = "plan_heads"
+	schedMapReturnWorks               = "return_works"
+	schedMapTaskCtxs                  = "task_ctxs"
+	schedMapTemperOps                 = "temper_ops"
+	schedMapTierCounters              = "tier_counters"
+	schedProgTemperApply              = "temper_apply"
+	schedProgTemperCgroupExit         = "temper_cgroup_exit"
+	schedProgTemperCgroupInit         = "temper_cgroup_init"
+	schedProgTemperCgroupMove         = "temper_cgroup_move"
+	schedProgTemperCgroupSetBandwidth = "temper_cgroup_set_bandwidth"
+	schedProgTemperCgroupSetIdle      = "temper_cgroup_set_idle"
+	schedProgTemperCgroupSetWeight    = "temper_cgroup_set_weight"
+	schedProgTemperCpuOffline         = "temper_cpu_offline"
+	schedProgTemperCpuOnline          = "temper_cpu_online"
+	schedProgTemperDisable            = "temper_disable"
+	schedProgTemperDispatch           = "temper_dispatch"
+	schedProgTemperEnqueue            = "temper_enqueue"
+	schedProgTemperExit               = "temper_exit"
+	schedProgTemperHeartbeat          = "temper_heartbeat"
+	schedProgTemperInit               = "temper_init"
+	schedProgTemperInitTask           = "temper_init_task"
+	schedProgTemperRequeue            = "temper_requeue"
+	schedProgTemperRunning            = "temper_running"
+	schedProgTemperSelectCpu          = "temper_select_cpu"
+	schedProgTemperSetLimit           = "temper_set_limit"
+	schedProgTemperStopping           = "temper_stopping"
+	schedProgTemperUpdateIdle         = "temper_update_idle"
+	schedVarDeadManNs                 = "dead_man_ns"
+	schedVarExportTemperExitCode      = "export_temper_exit_code"
+	schedVarExportTemperLend          = "export_temper_lend"
+	schedVarExportTemperLimits        = "export_temper_limits"
+	schedVarExportTemperTier          = "export_temper_tier"
+	schedVarHasSmt                    = "has_smt"
+	schedVarHasTaskWork               = "has_task_work"
+	schedVarLlcCpus                   = "llc_cpus"
+	schedVarNoPreempt                 = "no_preempt"
+	schedVarNrCpus                    = "nr_cpus"
+	schedVarNrLlcs                    = "nr_llcs"
+	schedVarNrWords                   = "nr_words"
+	schedVarProgCountsItself          = "prog_counts_itself"
+	schedVarTopology                  = "topology"
 )
 
 // loadSched returns the embedded CollectionSpec for sched.
@@ -199,25 +258,28 @@ type schedSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type schedProgramSpecs struct {
-	TemperApply           *ebpf.ProgramSpec `ebpf:"temper_apply"`
-	TemperCgroupInit      *ebpf.ProgramSpec `ebpf:"temper_cgroup_init"`
-	TemperCgroupMove      *ebpf.ProgramSpec `ebpf:"temper_cgroup_move"`
-	TemperCgroupSetIdle   *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_idle"`
-	TemperCgroupSetWeight *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_weight"`
-	TemperCpuOffline      *ebpf.ProgramSpec `ebpf:"temper_cpu_offline"`
-	TemperCpuOnline       *ebpf.ProgramSpec `ebpf:"temper_cpu_online"`
-	TemperDisable         *ebpf.ProgramSpec `ebpf:"temper_disable"`
-	TemperDispatch        *ebpf.ProgramSpec `ebpf:"temper_dispatch"`
-	TemperEnqueue         *ebpf.ProgramSpec `ebpf:"temper_enqueue"`
-	TemperExit            *ebpf.ProgramSpec `ebpf:"temper_exit"`
-	TemperHeartbeat       *ebpf.ProgramSpec `ebpf:"temper_heartbeat"`
-	TemperInit            *ebpf.ProgramSpec `ebpf:"temper_init"`
-	TemperInitTask        *ebpf.ProgramSpec `ebpf:"temper_init_task"`
-	TemperRequeue         *ebpf.ProgramSpec `ebpf:"temper_requeue"`
-	TemperRunning         *ebpf.ProgramSpec `ebpf:"temper_running"`
-	TemperSelectCpu       *ebpf.ProgramSpec `ebpf:"temper_select_cpu"`
-	TemperStopping        *ebpf.ProgramSpec `ebpf:"temper_stopping"`
-	TemperUpdateIdle      *ebpf.ProgramSpec `ebpf:"temper_update_idle"`
+	TemperApply              *ebpf.ProgramSpec `ebpf:"temper_apply"`
+	TemperCgroupExit         *ebpf.ProgramSpec `ebpf:"temper_cgroup_exit"`
+	TemperCgroupInit         *ebpf.ProgramSpec `ebpf:"temper_cgroup_init"`
+	TemperCgroupMove         *ebpf.ProgramSpec `ebpf:"temper_cgroup_move"`
+	TemperCgroupSetBandwidth *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_bandwidth"`
+	TemperCgroupSetIdle      *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_idle"`
+	TemperCgroupSetWeight    *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_weight"`
+	TemperCpuOffline         *ebpf.ProgramSpec `ebpf:"temper_cpu_offline"`
+	TemperCpuOnline          *ebpf.ProgramSpec `ebpf:"temper_cpu_online"`
+	TemperDisable            *ebpf.ProgramSpec `ebpf:"temper_disable"`
+	TemperDispatch           *ebpf.ProgramSpec `ebpf:"temper_dispatch"`
+	TemperEnqueue            *ebpf.ProgramSpec `ebpf:"temper_enqueue"`
+	TemperExit               *ebpf.ProgramSpec `ebpf:"temper_exit"`
+	TemperHeartbeat          *ebpf.ProgramSpec `ebpf:"temper_heartbeat"`
+	TemperInit               *ebpf.ProgramSpec `ebpf:"temper_init"`
+	TemperInitTask           *ebpf.ProgramSpec `ebpf:"temper_init_task"`
+	TemperRequeue            *ebpf.ProgramSpec `ebpf:"temper_requeue"`
+	TemperRunning            *ebpf.ProgramSpec `ebpf:"temper_running"`
+	TemperSelectCpu          *ebpf.ProgramSpec `ebpf:"temper_select_cpu"`
+	TemperSetLimit           *ebpf.ProgramSpec `ebpf:"temper_set_limit"`
+	TemperStopping           *ebpf.ProgramSpec `ebpf:"temper_stopping"`
+	TemperUpdateIdle         *ebpf.ProgramSpec `ebpf:"temper_update_idle"`
 }
 
 // schedMapSpecs contains maps before they are loaded into the kernel.
@@ -227,12 +289,16 @@ type schedMapSpecs struct {
 	Controls       *ebpf.MapSpec `ebpf:"controls"`
 	CpuCtxs        *ebpf.MapSpec `ebpf:"cpu_ctxs"`
 	Exits          *ebpf.MapSpec `ebpf:"exits"`
+	FreeGates      *ebpf.MapSpec `ebpf:"free_gates"`
+	Gates          *ebpf.MapSpec `ebpf:"gates"`
+	GrantTimers    *ebpf.MapSpec `ebpf:"grant_timers"`
 	GroupCtxs      *ebpf.MapSpec `ebpf:"group_ctxs"`
 	PlanCpuFences  *ebpf.MapSpec `ebpf:"plan_cpu_fences"`
 	PlanFences     *ebpf.MapSpec `ebpf:"plan_fences"`
 	PlanGeneration *ebpf.MapSpec `ebpf:"plan_generation"`
 	PlanGroups     *ebpf.MapSpec `ebpf:"plan_groups"`
 	PlanHeads      *ebpf.MapSpec `ebpf:"plan_heads"`
+	ReturnWorks    *ebpf.MapSpec `ebpf:"return_works"`
 	TaskCtxs       *ebpf.MapSpec `ebpf:"task_ctxs"`
 	TemperOps      *ebpf.MapSpec `ebpf:"temper_ops"`
 	TierCounters   *ebpf.MapSpec `ebpf:"tier_counters"`
@@ -248,6 +314,7 @@ type schedVariableSpecs struct {
 	ExportTemperLimits   *ebpf.VariableSpec `ebpf:"export_temper_limits"`
 	ExportTemperTier     *ebpf.VariableSpec `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.VariableSpec `ebpf:"has_smt"`
+	HasTaskWork          *ebpf.VariableSpec `ebpf:"has_task_work"`
 	LlcCpus              *ebpf.VariableSpec `ebpf:"llc_cpus"`
 	NoPreempt            *ebpf.VariableSpec `ebpf:"no_preempt"`
 	NrCpus               *ebpf.VariableSpec `ebpf:"nr_cpus"`
@@ -280,12 +347,16 @@ type schedMaps struct {
 	Controls       *ebpf.Map `ebpf:"controls"`
 	CpuCtxs        *ebpf.Map `ebpf:"cpu_ctxs"`
 	Exits          *ebpf.Map `ebpf:"exits"`
+	FreeGates      *ebpf.Map `ebpf:"free_gates"`
+	Gates          *ebpf.Map `ebpf:"gates"`
+	GrantTimers    *ebpf.Map `ebpf:"grant_timers"`
 	GroupCtxs      *ebpf.Map `ebpf:"group_ctxs"`
 	PlanCpuFences  *ebpf.Map `ebpf:"plan_cpu_fences"`
 	PlanFences     *ebpf.Map `ebpf:"plan_fences"`
 	PlanGeneration *ebpf.Map `ebpf:"plan_generation"`
 	PlanGroups     *ebpf.Map `ebpf:"plan_groups"`
 	PlanHeads      *ebpf.Map `ebpf:"plan_heads"`
+	ReturnWorks    *ebpf.Map `ebpf:"return_works"`
 	TaskCtxs       *ebpf.Map `ebpf:"task_ctxs"`
 	TemperOps      *ebpf.Map `ebpf:"temper_ops"`
 	TierCounters   *ebpf.Map `ebpf:"tier_counters"`
@@ -296,12 +367,16 @@ func (m *schedMaps) Close() error {
 		m.Controls,
 		m.CpuCtxs,
 		m.Exits,
+		m.FreeGates,
+		m.Gates,
+		m.GrantTimers,
 		m.GroupCtxs,
 		m.PlanCpuFences,
 		m.PlanFences,
 		m.PlanGeneration,
 		m.PlanGroups,
 		m.PlanHeads,
+		m.ReturnWorks,
 		m.TaskCtxs,
 		m.TemperOps,
 		m.TierCounters,
@@ -318,6 +393,7 @@ type schedVariables struct {
 	ExportTemperLimits   *ebpf.Variable `ebpf:"export_temper_limits"`
 	ExportTemperTier     *ebpf.Variable `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.Variable `ebpf:"has_smt"`
+	HasTaskWork          *ebpf.Variable `ebpf:"has_task_work"`
 	LlcCpus              *ebpf.Variable `ebpf:"llc_cpus"`
 	NoPreempt            *ebpf.Variable `ebpf:"no_preempt"`
 	NrCpus               *ebpf.Variable `ebpf:"nr_cpus"`
@@ -331,32 +407,37 @@ type schedVariables struct {
 //
 // It can be passed to loadSchedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type schedPrograms struct {
-	TemperApply           *ebpf.Program `ebpf:"temper_apply"`
-	TemperCgroupInit      *ebpf.Program `ebpf:"temper_cgroup_init"`
-	TemperCgroupMove      *ebpf.Program `ebpf:"temper_cgroup_move"`
-	TemperCgroupSetIdle   *ebpf.Program `ebpf:"temper_cgroup_set_idle"`
-	TemperCgroupSetWeight *ebpf.Program `ebpf:"temper_cgroup_set_weight"`
-	TemperCpuOffline      *ebpf.Program `ebpf:"temper_cpu_offline"`
-	TemperCpuOnline       *ebpf.Program `ebpf:"temper_cpu_online"`
-	TemperDisable         *ebpf.Program `ebpf:"temper_disable"`
-	TemperDispatch        *ebpf.Program `ebpf:"temper_dispatch"`
-	TemperEnqueue         *ebpf.Program `ebpf:"temper_enqueue"`
-	TemperExit            *ebpf.Program `ebpf:"temper_exit"`
-	TemperHeartbeat       *ebpf.Program `ebpf:"temper_heartbeat"`
-	TemperInit            *ebpf.Program `ebpf:"temper_init"`
-	TemperInitTask        *ebpf.Program `ebpf:"temper_init_task"`
-	TemperRequeue         *ebpf.Program `ebpf:"temper_requeue"`
-	TemperRunning         *ebpf.Program `ebpf:"temper_running"`
-	TemperSelectCpu       *ebpf.Program `ebpf:"temper_select_cpu"`
-	TemperStopping        *ebpf.Program `ebpf:"temper_stopping"`
-	TemperUpdateIdle      *ebpf.Program `ebpf:"temper_update_idle"`
+	TemperApply              *ebpf.Program `ebpf:"temper_apply"`
+	TemperCgroupExit         *ebpf.Program `ebpf:"temper_cgroup_exit"`
+	TemperCgroupInit         *ebpf.Program `ebpf:"temper_cgroup_init"`
+	TemperCgroupMove         *ebpf.Program `ebpf:"temper_cgroup_move"`
+	TemperCgroupSetBandwidth *ebpf.Program `ebpf:"temper_cgroup_set_bandwidth"`
+	TemperCgroupSetIdle      *ebpf.Program `ebpf:"temper_cgroup_set_idle"`
+	TemperCgroupSetWeight    *ebpf.Program `ebpf:"temper_cgroup_set_weight"`
+	TemperCpuOffline         *ebpf.Program `ebpf:"temper_cpu_offline"`
+	TemperCpuOnline          *ebpf.Program `ebpf:"temper_cpu_online"`
+	TemperDisable            *ebpf.Program `ebpf:"temper_disable"`
+	TemperDispatch           *ebpf.Program `ebpf:"temper_dispatch"`
+	TemperEnqueue            *ebpf.Program `ebpf:"temper_enqueue"`
+	TemperExit               *ebpf.Program `ebpf:"temper_exit"`
+	TemperHeartbeat          *ebpf.Program `ebpf:"temper_heartbeat"`
+	TemperInit               *ebpf.Program `ebpf:"temper_init"`
+	TemperInitTask           *ebpf.Program `ebpf:"temper_init_task"`
+	TemperRequeue            *ebpf.Program `ebpf:"temper_requeue"`
+	TemperRunning            *ebpf.Program `ebpf:"temper_running"`
+	TemperSelectCpu          *ebpf.Program `ebpf:"temper_select_cpu"`
+	TemperSetLimit           *ebpf.Program `ebpf:"temper_set_limit"`
+	TemperStopping           *ebpf.Program `ebpf:"temper_stopping"`
+	TemperUpdateIdle         *ebpf.Program `ebpf:"temper_update_idle"`
 }
 
 func (p *schedPrograms) Close() error {
 	return _SchedClose(
 		p.TemperApply,
+		p.TemperCgroupExit,
 		p.TemperCgroupInit,
 		p.TemperCgroupMove,
+		p.TemperCgroupSetBandwidth,
 		p.TemperCgroupSetIdle,
 		p.TemperCgroupSetWeight,
 		p.TemperCpuOffline,
@@ -371,6 +452,7 @@ func (p *schedPrograms) Close() error {
 		p.TemperRequeue,
 		p.TemperRunning,
 		p.TemperSelectCpu,
+		p.TemperSetLimit,
 		p.TemperStopping,
 		p.TemperUpdateIdle,
 	)

@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
 		fmt.Println(attachOnce())
+	case roleContend, roleOperate:
+		runLockRole(os.Getenv(roleEnv))
 	default:
 		os.Exit(m.Run())
 	}

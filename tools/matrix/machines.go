@@ -36,6 +36,8 @@ func machines() []machine {
 		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
 		delays  = "TestBoundCriticalWakesAsFast|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
+		limits  = "TestLimitHolds|TestLimitsNest|TestLimitChanges|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
+		locks   = "TestParkedThreadsHoldNoLock"
 		refused = "TestRefusedKernel"
 	)
 	return []machine{
@@ -45,8 +47,10 @@ func machines() []machine {
 		{name: "7.2-virtual", packages: engine[:1], only: shares + "|" + delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
 		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},
+		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true},
+		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "6.18-virtual", packages: engine[:1], only: "TestLending|TestWeights", kernel: "6.18", topology: "1s4c1t", virtual: true},
+		{name: "6.18-virtual", packages: engine[:1], only: "TestLending|TestWeights|TestLimitHolds", kernel: "6.18", topology: "1s4c1t", virtual: true},
 		{name: "6.18", packages: engine, without: "TestSoak|TestProbe", kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
 		{name: "7.2-badbtf", packages: engine[1:], only: refused, expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},

@@ -80,7 +80,7 @@ func runAll(ctx context.Context, match *regexp.Regexp, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%d tests ran on %d machines in %v\n", total.count(), len(chosen), time.Since(begin).Round(time.Second))
 	if len(failed) > 0 {
-		return fmt.Errorf("failed on %s", strings.Join(failed, ", "))
+		return fmt.Errorf("failed on %s; failed tests: %q", strings.Join(failed, ", "), total.failed)
 	}
 	if nowhere := total.ranNowhere(); len(chosen) == len(machines()) && len(nowhere) > 0 {
 		return fmt.Errorf("skipped on every machine: %s", strings.Join(nowhere, ", "))

@@ -26,6 +26,7 @@ type tally struct {
 	ended   int             // tests that passed, failed or were skipped
 	ran     map[string]bool // package.Test: passed or failed somewhere
 	skipped map[string]bool
+	failed  []string                    // tests by name, their subtests left out
 	output  map[string]*strings.Builder // of what has not ended yet
 }
 
@@ -75,6 +76,9 @@ func (t *tally) end(e event, name string, out io.Writer, tests bool) {
 		t.ended++
 		t.skipped[name] = t.skipped[name] || e.Action == "skip"
 		t.ran[name] = t.ran[name] || e.Action != "skip"
+		if e.Action == "fail" && !strings.Contains(e.Test, "/") {
+			t.failed = append(t.failed, e.Test)
+		}
 	}
 	if e.Action == "fail" && said != nil {
 		fmt.Fprint(out, indent(said.String()))
@@ -95,6 +99,7 @@ func indent(text string) string {
 // add takes over what another machine's tally counted.
 func (t *tally) add(other *tally) {
 	t.ended += other.ended
+	t.failed = append(t.failed, other.failed...)
 	for name, ran := range other.ran {
 		t.ran[name] = t.ran[name] || ran
 	}

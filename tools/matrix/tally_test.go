@@ -36,6 +36,9 @@ func TestSkippedEverywhereIsNamed(t *testing.T) {
 	if total.count() != 2 {
 		t.Errorf("%d tests ran, want TestA and TestC", total.count())
 	}
+	if !slices.Equal(total.failed, []string{"TestC"}) {
+		t.Errorf("failed: %q, want TestC", total.failed)
+	}
 	if got := total.ranNowhere(); !slices.Equal(got, []string{"p.TestB"}) {
 		t.Errorf("ran nowhere: %q, want p.TestB", got)
 	}

@@ -7,6 +7,7 @@ package invented
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -28,6 +29,8 @@ type Shape struct {
 	Ops        uint64
 	Achieved   float64 // iterations a second where no client counts
 	Values     map[string]float64
+	Stopped    time.Duration // with work to do, where a limit was
+	Uneven     float64       // by how much the use of a limit differs from span to span
 	Pods       []bench.Pod
 }
 
@@ -122,7 +125,7 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 	w := bench.Window{
 		Step: step, IdleBefore: 1, Realtime: s.Load.Counted(), ReadBy: -s.Load.Pad, Sched: []bench.SchedSample{sample, after},
 		Weights: map[string]int{bench.BestEffort: weight, "/kubepods": 300}, Pods: shape.Pods,
-		Primary: result(s, step, shape, jitter), Ledger: ledger(s, shape),
+		Primary: result(s, step, shape, jitter), Ledger: ledger(s, shape), Limits: limits(s, arm, step, shape),
 	}
 	if !arm.NoProbe {
 		w.Probe = &bench.Probe{Tiers: map[string]bench.TierProbe{
@@ -146,10 +149,59 @@ func result(s bench.Scenario, step bench.Step, shape Shape, jitter float64) benc
 		return r
 	}
 	r.Requests, r.Latency = requests, latencies(requests, shape.P50, shape.P99, jitter)
-	if s.KindOf().Server {
+	switch kind := s.KindOf(); {
+	case kind.Tool:
+		if step.Rate > 0 {
+			r.Achieved = r.Offered
+		}
+		r.Values = maps.Clone(r.Values)
+		if r.Values == nil {
+			r.Values = map[string]float64{}
+		}
+		r.Values[bench.ValueFirst], r.Values[bench.ValueLast] = -1, float64(s.Load.Window)
+	case kind.Server:
 		r.Achieved, r.Lag = r.Offered, latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	}
 	return r
+}
+
+// limits are those of the scenario, in force as the arm has them, and used as
+// the shape says: by default all of it, as evenly as could be.
+func limits(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape) []bench.Limit {
+	var out []bench.Limit
+	length := s.Load.Counted()
+	for _, limited := range s.Primary.Limited() {
+		last := limited.LimitMilliCPU
+		l := bench.Limit{Name: limited.Name, Before: arm.Quota(last), Counters: map[string]bench.Count{}}
+		for _, change := range s.Primary.LimitSteps {
+			last = change.LimitMilliCPU
+			l.Changes = append(l.Changes, bench.LimitChange{From: change.At, To: change.At + 50*time.Microsecond, Quota: arm.Quota(last)})
+		}
+		l.After = arm.Quota(last)
+		used := shape.Critical
+		if step.Rate == 0 {
+			used = max(used, l.Before.CPUs())
+		}
+		l.Counters[bench.CountUsage] = bench.Count{After: int64(used * float64(length.Microseconds()))}
+		if !arm.Scheduled() && l.Before.Quota > 0 {
+			periods := int64(length/l.Before.Period) + 1
+			l.Counters[bench.CountPeriods] = bench.Count{After: periods}
+			l.Counters[bench.CountThrottled] = bench.Count{After: periods}
+		}
+		if stopped := shape.Stopped; stopped > 0 {
+			l.Stopped = &stopped
+		}
+		if l.Before.Quota > 0 {
+			l.By = bench.UseByStamps
+			for _, span := range []time.Duration{bench.ShortSpan, bench.LongSpan} {
+				if s.Load.Window >= span {
+					l.Uses = append(l.Uses, bench.Use{Span: span, Spans: 10, Min: 1 - shape.Uneven, Max: 1 + shape.Uneven})
+				}
+			}
+		}
+		out = append(out, l)
+	}
+	return out
 }
 
 // latencies are n log-normal durations of the median and p99 asked for, without

@@ -71,3 +71,33 @@ func Typical(arm string, _ uint64, step bench.Step) Shape {
 func Arms() []string {
 	return []string{"eevdf", "eevdf-tuned", "static", "temper", "temper:landing", "temper:no-preempt", "temper:again", "temper:no-probe", "eevdf:inverted"}
 }
+
+// Limited is the scenario of a pod limited to 1.5 CPUs, by itself and beside
+// spinners, for a second: it wants more than that, or 70 % of it.
+func Limited(kind string) bench.Scenario {
+	s := Own(kind, "request latency", []string{"saturated", "70 %"}, 0, 4)
+	s.Name, s.Primary.Threads, s.Primary.LimitMilliCPU = kind+"-limit", 8, 1500
+	s.Points[1].Rate = 500
+	s.Load.Window = time.Second
+	switch k := s.KindOf(); {
+	case k.Tool:
+		s.Instrument, s.Load.Conns, s.Load.Arrivals = true, 8, bench.ArrivalsPoisson
+		s.Primary.Params = map[string]float64{"branches": 1, "accounts": 1}
+	case kind == "requests":
+		s.Primary.Params = map[string]float64{"request_us": 2000, "unit_us": 50}
+	}
+	return s
+}
+
+// AtLimit makes a shape one of a pod at its limit: frozen by the stock kernel
+// for most of a period, held evenly by ours.
+func AtLimit(arm string, s *Shape) {
+	s.Critical, s.Background, s.Achieved = 1.5, min(s.Background, 1), 745
+	s.P50, s.P99, s.Stopped, s.Uneven = 2*time.Millisecond, 60*time.Millisecond, 60*time.Millisecond, .04
+	switch arm {
+	case "eevdf-10ms":
+		s.P99, s.Stopped = 40*time.Millisecond, 8*time.Millisecond
+	case "temper":
+		s.P50, s.P99, s.Stopped, s.Uneven = 8*time.Millisecond, 10*time.Millisecond, 2600*time.Microsecond, .005
+	}
+}

@@ -25,6 +25,8 @@ type Cell struct {
 	Delay map[string]stats.BySeed
 	Parts map[string]stats.BySeed
 	Pods  []*Pod
+	// Limits are the limited cgroups, the pod's first.
+	Limits []*Limit
 	// InversionMax is the longest that a critical thread waited while a lower
 	// tier ran where it may run; WorstWait the longest wait of all, by tier.
 	InversionMax time.Duration
@@ -94,6 +96,7 @@ func (c *Cell) add(rec *bench.Record) {
 	c.RunDelay = max(c.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
 	c.addSums(rec)
 	c.addPods(w.Pods, seed)
+	c.addLimits(w, seed)
 	c.addProbe(w, seed)
 }
 

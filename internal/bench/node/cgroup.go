@@ -138,8 +138,13 @@ func (t *tree) layOut(scenario bench.Scenario, arm bench.Arm, l layout) error {
 
 func (t *tree) criticalPods(p bench.Primary, weight int) error {
 	for i := range criticalPods(p) {
-		if err := t.pod(criticalPod(i), weight); err != nil {
+		if err := t.make(criticalPod(i), weight); err != nil {
 			return err
+		}
+		for _, name := range containers(p) {
+			if err := t.leaf(criticalPod(i)+name, weight); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -29,6 +29,7 @@ type reading struct {
 	kernel     time.Duration // threads outside any slice: the kernel's
 	busy       time.Duration // all threads, by the CPUs' own books
 	pods       []time.Duration
+	limits     []limitReading
 }
 
 // counters reads the node's CPU time, by who used it.
@@ -38,7 +39,8 @@ type counters struct {
 	layout layout
 	// critical are the cgroups of the critical pods.
 	critical   []string
-	pods       []pod    // whose time is read as well
+	pods       []pod // whose time is read as well
+	limited    []limited
 	others     bool     // there are pods of the standard tier
 	neighbours []string // cgroups that are not ours
 }
@@ -47,11 +49,11 @@ type counters struct {
 // thread and its cgroups, and every CPU counts the time that threads ran on it.
 // (The kernel's own idle time is not used: 7.2 overstates it on CPUs that wake
 // thousands of times a second.)
-func (c *counters) read() (reading, error) {
+func (c *counters) read() (r reading, err error) {
 	if err := closeBooks(c.layout); err != nil {
-		return reading{}, err
+		return r, err
 	}
-	r := reading{at: monotonic(), realtime: clock(unix.CLOCK_REALTIME)}
+	r = reading{at: monotonic(), realtime: clock(unix.CLOCK_REALTIME)}
 	var inClient, inDriver time.Duration
 	for _, part := range []struct {
 		path string
@@ -71,19 +73,8 @@ func (c *counters) read() (reading, error) {
 		}
 		r.slice += usage
 	}
-	for _, path := range c.critical {
-		usage, err := c.tree.usage(path)
-		if err != nil {
-			return r, err
-		}
-		r.critical += usage
-	}
-	for _, p := range c.pods {
-		usage, err := c.tree.usage(p.path)
-		if err != nil {
-			return r, err
-		}
-		r.pods = append(r.pods, usage)
+	if err := c.readPods(&r); err != nil {
+		return r, err
 	}
 	text, err := os.ReadFile("/proc/schedstat")
 	if err != nil {
@@ -94,6 +85,26 @@ func (c *counters) read() (reading, error) {
 	}
 	r.kernel = c.kernelTime()
 	return r, nil
+}
+
+// readPods reads what the pods by themselves used, and what limits did to them.
+func (c *counters) readPods(r *reading) (err error) {
+	for _, path := range c.critical {
+		usage, err := c.tree.usage(path)
+		if err != nil {
+			return err
+		}
+		r.critical += usage
+	}
+	for _, p := range c.pods {
+		usage, err := c.tree.usage(p.path)
+		if err != nil {
+			return err
+		}
+		r.pods = append(r.pods, usage)
+	}
+	r.limits, err = c.readLimits()
+	return err
 }
 
 // ledger is what happened between two readings.

@@ -189,6 +189,49 @@ func TestStarvationFindsWhoWaits(t *testing.T) {
 	}
 }
 
+// The cliff that limits are about: the stock kernel stops all threads for the
+// rest of a period, a shorter period stops them for less, no limit for nothing.
+func TestLimitsStopEveryThread(t *testing.T) {
+	requireVirtualTime(t)
+	s := short(t, "limit-parity", "saturated", 0)
+	s.Load.Window = 400 * time.Millisecond
+	stopped := func(arm string) time.Duration {
+		w := windows(t, s, arm)[0]
+		pod, ok := w.LimitOf(bench.PodLimit)
+		if !ok || pod.Stopped == nil {
+			t.Fatalf("%s: limits %+v", arm, w.Limits)
+		}
+		t.Logf("%s: stopped for %v, p99 %v, %+v", arm, *pod.Stopped, w.Primary.Latency.Quantile(.99), pod.Uses)
+		return *pod.Stopped
+	}
+	long, brief, none := stopped("eevdf"), stopped("eevdf-10ms"), stopped("eevdf:no-limit")
+	if long < 20*time.Millisecond || brief > 15*time.Millisecond || brief < time.Millisecond || none > time.Millisecond {
+		t.Errorf("stopped for %v with a period of 100 ms, %v with one of 10 ms, %v without a limit", long, brief, none)
+	}
+}
+
+func TestLimitsAreNestedAndChanged(t *testing.T) {
+	requireVirtualTime(t)
+	s := short(t, "limit-nested", "", 0)
+	s.Load.Window = 400 * time.Millisecond
+	w := windows(t, s, "eevdf-10ms")[0]
+	// How the two share what the pod may use is the kernel's to say: small has its
+	// limit, and at times less.
+	for name, want := range map[string]struct{ least, most float64 }{bench.PodLimit: {.75, 1.1}, "small": {.55, 1.1}, "large": {.5, .85}} {
+		l, _ := w.LimitOf(name)
+		if u, ok := l.Use(bench.ShortSpan); !ok || u.Max > want.most || u.Min < want.least {
+			t.Errorf("%s used %.3f to %.3f of its quota", name, u.Min, u.Max)
+		}
+	}
+	s = short(t, "limit-step", "", 0)
+	s.Load.Window = 500 * time.Millisecond
+	s.Primary.LimitSteps = []bench.LimitStep{{At: 200 * time.Millisecond, LimitMilliCPU: 500}}
+	pod, _ := windows(t, s, "eevdf-10ms")[0].LimitOf(bench.PodLimit)
+	if u, ok := pod.Use(bench.ShortSpan); !ok || len(pod.Changes) != 1 || u.Max > 1.2 || u.Min < .8 {
+		t.Errorf("from 1.5 to 0.5 CPUs: %+v", pod)
+	}
+}
+
 // The last test: what it binds stays bound.
 func TestZStaticKeepsThemApart(t *testing.T) {
 	requireVirtualTime(t)

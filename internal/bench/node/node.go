@@ -52,6 +52,22 @@ type Spec struct {
 	CPUs int `json:"cpus"`
 }
 
+// seedAt is what the random numbers of a step begin with. Every arm has the same
+// in the same step. So have all densities of an operating point on the way up,
+// and others on the way down: what sets two densities apart is not the luck of
+// their arrivals.
+func (s Spec) seedAt(step bench.Step) uint64 {
+	points, visits := map[string]bool{}, uint64(0)
+	for _, before := range s.Scenario.Steps()[:step.Index] {
+		points[before.Point] = true
+		if before.Point == step.Point && before.Density == step.Density {
+			visits++
+		}
+	}
+	delete(points, step.Point)
+	return s.Seed<<16 + uint64(len(points))<<8 + visits
+}
+
 // Event is one line of what the node tells the laboratory. One field is set.
 type Event struct {
 	Hello    *Hello        `json:"hello,omitempty"`
@@ -112,7 +128,7 @@ func Run(ctx context.Context, spec Spec, out io.Writer) (err error) {
 	if err := n.startProbe(); err != nil {
 		return err
 	}
-	if !spec.Scenario.Instrument {
+	if !spec.Scenario.Instrument || spec.Scenario.KindOf().Tool {
 		n.glance = newGlance()
 	}
 	p := n.newPrimary()
@@ -161,7 +177,7 @@ func (n *node) prepare() error {
 	if err := pinProcess(n.layout.last); err != nil {
 		return err
 	}
-	n.counters = &counters{tree: n.tree, layout: n.layout, others: n.hasStandard()}
+	n.counters = &counters{tree: n.tree, layout: n.layout, others: n.hasStandard(), limited: n.limited()}
 	for i := range criticalPods(n.spec.Scenario.Primary) {
 		n.counters.critical = append(n.counters.critical, criticalPod(i))
 	}

@@ -189,7 +189,7 @@ func TestEveryPointHasItsPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := []string{work.KindTimer, work.KindEventfd, work.KindBurst, work.KindPhases, work.KindPipe, work.KindGaps, work.KindCommand}
+	known := []string{work.KindTimer, work.KindEventfd, work.KindBurst, work.KindPhases, work.KindPipe, work.KindGaps, work.KindCommand, work.KindRequests}
 	for _, s := range all {
 		if s.KindOf().Server {
 			continue
@@ -231,11 +231,27 @@ func TestStarvedPodsAreJoined(t *testing.T) {
 	one := func(d time.Duration) bench.Result {
 		h := bench.NewHist()
 		h.Record(d)
-		return bench.Result{Latency: h, Requests: 1, Ops: 3, Values: map[string]float64{"busy_ns": float64(d)}}
+		return bench.Result{Latency: h, Requests: 1, Ops: 3, Slowest: []bench.Slow{{Latency: d}}, Values: map[string]float64{"busy_ns": float64(d)}}
 	}
 	r := join(join(bench.Result{}, "a", one(1000)), "b", one(2000))
 	r = join(r, "never waited", bench.Result{Ops: 1})
 	if r.Requests != 2 || r.Ops != 7 || r.Latency.Count() != 2 || r.Parts["a"].Max() >= r.Parts["b"].Max() || len(r.Parts) != 2 || r.Values["b_busy_ns"] != 2000 {
 		t.Errorf("%+v", r)
+	}
+	if len(r.Slowest) != 2 || r.Slowest[0].Latency != 2000 {
+		t.Errorf("slowest %v, want the longest first", r.Slowest)
+	}
+}
+
+func TestDensitiesOfAPointHaveTheSameLoad(t *testing.T) {
+	s := bench.Scenario{
+		MaxRate: 100, Points: []bench.Point{{Name: "low", Rate: 1}, {Name: "high", Share: .8}}, Densities: []int{0, 4, 16, 4, 0},
+	}
+	var got []uint64
+	for _, step := range s.Steps() {
+		got = append(got, Spec{Scenario: s}.seedAt(step))
+	}
+	if want := []uint64{0, 0, 0, 1, 1, 256, 256, 256, 257, 257}; !slices.Equal(got, want) {
+		t.Errorf("loads %v, want %v", got, want)
 	}
 }

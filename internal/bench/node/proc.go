@@ -20,7 +20,10 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 		return fmt.Errorf("open cgroup %s: %w", cgroup, err)
 	}
 	defer dir.Close()
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD, cmd.SysProcAttr.Pdeathsig = true, int(dir.Fd()), syscall.SIGKILL
 	if cmd.Stderr == nil {
 		cmd.Stderr = os.Stderr
 	}

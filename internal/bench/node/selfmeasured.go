@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"time"
 
@@ -34,9 +36,10 @@ const (
 
 // program is one work program: where it lives and what it does.
 type program struct {
-	name string // of its part of the result, "" for the critical pod's
-	pod  string
-	spec work.Spec
+	name      string // of its part of the result, "" for the critical pod's
+	pod       string
+	container string // "" for the pod's only one
+	spec      work.Spec
 }
 
 func (s *selfMeasured) start(context.Context) error {
@@ -56,7 +59,7 @@ func (s *selfMeasured) programs(step bench.Step) ([]program, error) {
 	n := s.node
 	p, l := n.spec.Scenario.Primary, n.spec.Scenario.Load
 	spec := work.Spec{
-		Threads: p.Threads, Rate: step.Rate, Seed: n.spec.Seed<<16 + uint64(step.Index),
+		Threads: p.Threads, Rate: step.Rate, Seed: n.spec.seedAt(step),
 		Warmup: l.Warmup + l.Pad, Window: l.Window, Tail: 2 * l.Pad,
 	}
 	switch p.Kind {
@@ -87,6 +90,8 @@ func (s *selfMeasured) programs(step bench.Step) ([]program, error) {
 		default:
 			return nil, fmt.Errorf("start pipe: point %q is none of %s, %s, %s", step.Point, pointOneCPU, pointTwoCPUs, pointAnyCPU)
 		}
+	case "requests":
+		return s.requests(spec), nil
 	case "hackbench":
 		spec.Kind = work.KindCommand
 		groups, loops := int(p.Params["groups"]), int(p.Params["loops"])
@@ -133,6 +138,8 @@ type running struct {
 	programs []*runningProgram
 	spinning []*exec.Cmd
 	lower    func() error // this process's priority
+	scenario bench.Scenario
+	traces   []work.Trace // by program
 }
 
 type runningProgram struct {
@@ -153,7 +160,7 @@ func (s *selfMeasured) begin(ctx context.Context, step bench.Step) (_ window, er
 	if err != nil {
 		return nil, err
 	}
-	r := &running{}
+	r := &running{scenario: n.spec.Scenario}
 	defer func() {
 		if err != nil {
 			r.kill()
@@ -231,7 +238,7 @@ func (n *node) startProgram(ctx context.Context, p program) (*runningProgram, er
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.spec.Kind, err)
 	}
-	if err := n.tree.start(cmd, p.pod+ctr); err != nil {
+	if err := n.tree.start(cmd, p.cgroup()); err != nil {
 		return nil, err
 	}
 	r := &runningProgram{program: p, cmd: cmd, in: in, out: json.NewDecoder(out)}
@@ -268,19 +275,32 @@ func (r *running) end() (bench.Result, []bench.SchedSample, error) {
 	}
 	total := bench.Result{}
 	for _, p := range r.programs {
-		var result bench.Result
+		var result work.Outcome
 		if err := p.out.Decode(&result); err != nil {
 			return total, nil, fmt.Errorf("read result of %s: %w", p.spec.Kind, errors.Join(err, p.cmd.Wait()))
 		}
 		if err := p.cmd.Wait(); err != nil {
 			return total, nil, fmt.Errorf("end %s: %w", p.spec.Kind, err)
 		}
-		if p.name == "" {
-			return result, nil, nil
+		if result.Trace != nil {
+			r.traces = append(r.traces, *result.Trace)
 		}
-		total = join(total, p.name, result)
+		if p.name == "" {
+			return result.Result, nil, nil
+		}
+		total = join(total, p.name, result.Result)
+		if p.spec.Kind == work.KindRequests {
+			total = joinRequests(total, result.Result)
+		}
 	}
 	return total, nil, nil
+}
+
+// slowest keeps the slowest of all, slowest first.
+func slowest(all []bench.Slow) []bench.Slow {
+	const most = 8
+	slices.SortStableFunc(all, func(a, b bench.Slow) int { return cmp.Compare(b.Latency, a.Latency) })
+	return slices.Clone(all[:min(len(all), most)])
 }
 
 // join adds one pod's result to those of others: its distribution stands under
@@ -300,7 +320,7 @@ func join(total bench.Result, name string, r bench.Result) bench.Result {
 	total.Lost += r.Lost
 	total.Wrong += r.Wrong
 	total.Ops += r.Ops
-	total.Slowest = append(total.Slowest, r.Slowest...)
+	total.Slowest = slowest(append(total.Slowest, r.Slowest...))
 	for key, value := range maps.All(r.Values) {
 		total.Values[name+"_"+key] = value
 	}

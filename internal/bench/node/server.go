@@ -110,22 +110,6 @@ type generator struct {
 	window  load.Started
 }
 
-// draw says which of a seed's loads a step has. Every arm has the same in the
-// same step. So have all densities of an operating point on the way up, and
-// others on the way down: what sets two densities apart is not the luck of their
-// arrivals.
-func draw(steps []bench.Step, step bench.Step) uint64 {
-	points, visits := map[string]bool{}, uint64(0)
-	for _, s := range steps[:step.Index] {
-		points[s.Point] = true
-		if s.Point == step.Point && s.Density == step.Density {
-			visits++
-		}
-	}
-	delete(points, step.Point)
-	return uint64(len(points))<<8 + visits
-}
-
 // grace is how long the client waits for the last answers.
 const grace = 10 * time.Second
 
@@ -139,7 +123,7 @@ func (s *server) begin(ctx context.Context, step bench.Step) (window, error) {
 	}
 	spec, err := json.Marshal(load.Spec{
 		Addr: sw.addr, Protocol: sw.protocol, Targets: sw.targets, Load: n.spec.Scenario.Load, Rate: step.Rate,
-		Seed:  n.spec.Seed<<16 + draw(n.spec.Scenario.Steps(), step),
+		Seed:  n.spec.seedAt(step),
 		Grace: grace, Watch: schedFiles,
 	})
 	if err != nil {

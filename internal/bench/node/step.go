@@ -28,9 +28,17 @@ type window interface {
 	end() (bench.Result, []bench.SchedSample, error)
 }
 
+// measuresLimits is a window whose work knows what was used of its limits.
+type measuresLimits interface {
+	limits(into []bench.Limit) error
+}
+
 // newPrimary returns the scenario's.
 func (n *node) newPrimary() primary {
-	if n.spec.Scenario.KindOf().Server {
+	switch kind := n.spec.Scenario.KindOf(); {
+	case kind.Tool:
+		return &database{node: n}
+	case kind.Server:
 		return &server{node: n}
 	}
 	return &selfMeasured{node: n}
@@ -44,6 +52,9 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 		}
 	}
 	n.counters.pods = n.at(step)
+	if err := n.setLimits(); err != nil {
+		return nil, err
+	}
 	if err := n.counters.findKernelThreads(); err != nil {
 		return nil, err
 	}
@@ -52,8 +63,7 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 		return nil, err
 	}
 	w := &bench.Window{Step: step, IdleBefore: n.idle, Weights: maps.Clone(n.tree.weights), Cpusets: maps.Clone(n.tree.cpusets)}
-	from, to := running.span()
-	if err := inRealTime(func() error { return n.watch(ctx, w, from, to) }); err != nil {
+	if err := inRealTime(func() error { return n.watch(ctx, running, w) }); err != nil {
 		return nil, err
 	}
 	if n.starves() {
@@ -65,6 +75,11 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 	if w.Primary, within, err = running.end(); err != nil {
 		return nil, err
 	}
+	if m, ok := running.(measuresLimits); ok {
+		if err := m.limits(w.Limits); err != nil {
+			return nil, err
+		}
+	}
 	w.Sched = slices.Insert(w.Sched, 1, within...)
 	return w, nil
 }
@@ -72,7 +87,8 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 // watch reads counters and the scheduler's identity around the window. Reading
 // takes a CPU from somebody and is done in the pads, outside of what is
 // measured; within the window the client looks at the identity itself.
-func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duration) error {
+func (n *node) watch(ctx context.Context, running window, w *bench.Window) error {
+	from, to := running.span()
 	pad := n.spec.Scenario.Load.Pad
 	if err := sleepUntil(ctx, from-pad); err != nil {
 		return err
@@ -83,7 +99,12 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 		return err
 	}
 	w.ReadBy = monotonic() - from
-	if err := n.glances(ctx, w, from, to); err != nil {
+	var changes [][]bench.LimitChange
+	moments := slices.Concat(n.glances(w, from, to), n.changeLimits(from, &changes))
+	if s, ok := running.(interface{ moments() []moment }); ok {
+		moments = append(moments, s.moments()...)
+	}
+	if err := carryOut(ctx, moments); err != nil {
 		return err
 	}
 	if err := sleepUntil(ctx, to+pad); err != nil {
@@ -95,6 +116,7 @@ func (n *node) watch(ctx context.Context, w *bench.Window, from, to time.Duratio
 	}
 	w.Ledger, w.Realtime = n.counters.ledger(before, after), after.realtime-before.realtime
 	w.Pods = shares(n.counters.pods, before.pods, after.pods)
+	w.Limits = n.counters.limits(before.limits, after.limits, changes)
 	w.Probe = n.prober.between(p)
 	w.Sched = append(w.Sched, sampleSched(from))
 	return nil
@@ -133,13 +155,13 @@ func (n *node) readAfter(p *probed) (r reading, err error) {
 
 // glances looks at the scheduler's identity within the window, where no client
 // does so.
-func (n *node) glances(ctx context.Context, w *bench.Window, from, to time.Duration) error {
+func (n *node) glances(w *bench.Window, from, to time.Duration) (out []moment) {
 	const looks = 3
 	for i := 1; i <= looks && n.glance != nil; i++ {
-		if err := sleepUntil(ctx, from+(to-from)*time.Duration(i)/(looks+1)); err != nil {
-			return err
-		}
-		w.Sched = append(w.Sched, n.glance.sample(from))
+		out = append(out, moment{from + (to-from)*time.Duration(i)/(looks+1), func() error {
+			w.Sched = append(w.Sched, n.glance.sample(from))
+			return nil
+		}})
 	}
-	return nil
+	return out
 }

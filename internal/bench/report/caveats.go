@@ -27,7 +27,11 @@ func (s *Section) Caveats() []string {
 		}
 		out = append(out, text)
 	}
-	if s.Scenario.KindOf().Server {
+	out = append(out, s.limitCaveats()...)
+	switch kind := s.Scenario.KindOf(); {
+	case kind.Tool:
+		out = append(out, "The client is the database's own program, on the last CPU, which is its alone. Without a rate the loop is closed: a slow answer delays the next question, so that a stop counts once for each connection. With one the latency is from the moment a transaction was due, and the schedule lag, most of it waiting for a free connection, is part of it.")
+	case kind.Server:
 		out = append(out, fmt.Sprintf("Open loop, %s arrivals, latency from the intended send time. Client and server share the node; the last CPU is the client's alone.", s.Scenario.Load.Arrivals))
 	}
 	if p := s.Main; p != nil && p.Climbs() {

@@ -21,6 +21,8 @@ func (s *Section) Headline() []string {
 		out = s.sharesHeadline()
 	case p.Measured(func(c Cell) stats.Estimate { return c.PerOp }):
 		out = s.costHeadline()
+	case s.Scenario.Primary.LimitMilliCPU > 0:
+		out = slices.Concat(s.limitHeadline(), s.silent())
 	case p.Climbs() && p.Measured(func(c Cell) stats.Estimate { return c.Growth }):
 		out = slices.Concat(s.growthHeadline(), s.silent(), s.backgroundHeadline(), s.versusHeadline())
 	case p.Measured(func(c Cell) stats.Estimate { return c.P99 }):

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,16 @@ func kinds() map[string]invented.Campaign {
 			},
 		}
 	}
+	limited := func(kind string) invented.Campaign {
+		return invented.Campaign{
+			Scenario: invented.Limited(kind), Arms: []string{"eevdf", "eevdf-10ms", "temper", "temper:no-limit"}, Seeds: 5, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				invented.AtLimit(arm, &s)
+				return s
+			},
+		}
+	}
 	all := []string{"eevdf", "eevdf-tuned", "temper"}
 	return map[string]invented.Campaign{
 		"wakeup": own("wakeup", "wakeup delay", []string{"timer", "eventfd"}, []int{0, 4}, all, func(string, bench.Step, *invented.Shape) {}),
@@ -210,6 +221,8 @@ func kinds() map[string]invented.Campaign {
 		"weights": own("weights", "wakeup delay", []string{"1:3"}, []int{0}, all, func(arm string, _ bench.Step, s *invented.Shape) {
 			s.Pods = []bench.Pod{{Name: "a", Tier: "standard", Weight: 1, Threads: 3, CPUTime: 100}, {Name: "b", Tier: "standard", Weight: 3, Threads: 8, CPUTime: 301}}
 		}),
+		"requests":   limited("requests"),
+		"postgresql": limited("postgresql"),
 		"starvation": own("starvation", "wait", nil, []int{0, 4}, all, func(arm string, _ bench.Step, s *invented.Shape) {
 			s.Pods = []bench.Pod{{Name: "pinned", Tier: "background", Weight: 1, Threads: 1, CPUTime: 2 * time.Millisecond}}
 		}),
@@ -221,6 +234,8 @@ func TestEveryKindHasAHeadlineAndAPage(t *testing.T) {
 		"wakeup":     {"p99 wakeup delay at timer is 1.02×", "under eevdf-tuned"},
 		"pipe":       {"One-cpu: instructions per hand-over against eevdf, 1.10× (1.10–1.10) under temper and 1.10× (1.10–1.10) under temper:no-probe."},
 		"weights":    {"The farthest that a pod's CPU share is from what its cpu.weight asks for within its tier is 0.2 % (0.2–0.2)", "under temper (pod a at 1:3)"},
+		"requests":   {"Limited to 1.5 CPUs, p99 request latency at saturated is 58.5", "The longest that there was work and none of its threads ran is 60.0 ms under eevdf, 2.60 ms under temper and 8.00 ms under eevdf-10ms."},
+		"postgresql": {"Limited to 1.5 CPUs, postgresql's p99 request latency at saturated is 58.5", "Done in a second: 745 under eevdf"},
 		"starvation": {"The longest that any thread was runnable and did not run is", "90.0 ms under temper"},
 	}
 	for kind, c := range kinds() {
@@ -357,4 +372,21 @@ func TestTicks(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestLimitsHaveColumnsAndCaveats(t *testing.T) {
+	s := made(t, kinds()["requests"]).Sections[0]
+	table := s.Every(s.Main)
+	for _, want := range []string{"p95", "use of quota over 1 s", "use of quota over 100 ms", "longest stop with work to do", "periods throttled"} {
+		if !slices.Contains(table.Head, strings.ReplaceAll(strings.ReplaceAll(want, "1 s", "1"+nbsp+"s"), "100 ms", "100"+nbsp+"ms")) {
+			t.Errorf("no %q in %q", want, table.Head)
+		}
+	}
+	at := slices.Index(table.Head, "use of quota over 100"+nbsp+"ms")
+	for _, row := range table.Rows {
+		if want := map[string]string{"eevdf": "0.960–1.040", "temper": "0.995–1.005", "temper:no-limit": none}[row[0]]; want != "" && row[at] != want {
+			t.Errorf("%s: %s, want %s", row[0], row[at], want)
+		}
+	}
+	lacks(t, plainText(s.Caveats()...), "by the threads' own stamps")
 }

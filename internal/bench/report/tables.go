@@ -53,7 +53,7 @@ func (s *Section) fields() []field {
 		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
 		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
 		{"longest wait", func(c Cell) string { return micros(float64(longestWait(c))) }, func(c Cell) bool { return longestWait(c) > 0 }},
-	}, s.partFields()...)
+	}, slices.Concat(s.limitFields(), s.partFields())...)
 }
 
 // partFields are columns for what the latency is made of, and for figures that

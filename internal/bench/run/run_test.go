@@ -19,7 +19,7 @@ import (
 	"github.com/temper-sched/temper/internal/guest"
 )
 
-// campaign is of two seeds and all base arms, with programs that are files.
+// campaign is of two seeds and four base arms, with programs that are files.
 func campaign(t *testing.T) *Campaign {
 	t.Helper()
 	ladder, err := scenarios.Find("memcached-ladder")
@@ -29,7 +29,7 @@ func campaign(t *testing.T) *Campaign {
 	ladder.Points, ladder.Densities = ladder.Points[:1], []int{0, 4}
 	dir := t.TempDir()
 	c := &Campaign{
-		Scenario: ladder, Arms: bench.Arms(), SeedFirst: 7, Seeds: 2, Place: OnGuest, Topology: "1s4c1t", Kernel: "7.2",
+		Scenario: ladder, Arms: bench.Arms()[:4], SeedFirst: 7, Seeds: 2, Place: OnGuest, Topology: "1s4c1t", Kernel: "7.2",
 		Node: filepath.Join(dir, "temper-lab-node"), Temper: filepath.Join(dir, "temper"), Commit: "abc", Dir: filepath.Join(dir, "records"),
 	}
 	for _, program := range []string{c.Node, c.Temper} {

@@ -186,6 +186,7 @@ var faults = map[string]struct {
 	"client starved":      {"temper", func(r *bench.Record) { r.Window.Primary.RunDelay = 30 * time.Millisecond }, "waited"},
 	"client late":         {"temper", func(r *bench.Record) { r.Window.Primary.Lag.RecordN(time.Millisecond, 1000) }, "client was the bottleneck"},
 	"node not quiet":      {"temper", func(r *bench.Record) { r.Window.IdleBefore = .7 }, "only 70.0 % idle"},
+	"a limit too many":    {"eevdf", func(r *bench.Record) { r.Window.Limits = []bench.Limit{{Name: bench.PodLimit}} }, "1 limited cgroups, the scenario has 0"},
 	"probe not there":     {"temper", func(r *bench.Record) { r.Window.Probe = nil }, "probe ran: false"},
 }
 

@@ -45,6 +45,7 @@ type thread struct {
 	due       []int64 // its arrivals
 	late      samples // wakeups
 	done      samples // completions
+	stamps    stamps  // of requests
 	ops       int64   // in the window
 	seen      int64   // the same, as its partner counts
 	first     int64   // the moments between which ops were done

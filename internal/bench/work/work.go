@@ -129,6 +129,12 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
+// Outcome is what a program prints: its result, and its trace where it has one.
+type Outcome struct {
+	bench.Result
+	Trace *Trace `json:"trace,omitempty"`
+}
+
 // conversation is with the node that started this program.
 type conversation struct {
 	in  *json.Decoder
@@ -147,20 +153,21 @@ func (c conversation) beginning(ready Ready) (time.Duration, error) {
 	return start.Begin, nil
 }
 
-func runCommand(ctx context.Context, spec Spec, node conversation) (bench.Result, error) {
+func runCommand(ctx context.Context, spec Spec, node conversation) (Outcome, error) {
 	if err := spec.validateCommand(); err != nil {
-		return bench.Result{}, err
+		return Outcome{}, err
 	}
 	begin, err := node.beginning(Ready{})
 	if err != nil {
-		return bench.Result{}, err
+		return Outcome{}, err
 	}
-	return command(ctx, spec, begin)
+	result, err := command(ctx, spec, begin)
+	return Outcome{Result: result}, err
 }
 
 // measure runs the kinds that are threads of this program.
-func measure(ctx context.Context, spec Spec, node conversation) (bench.Result, error) {
-	var none bench.Result
+func measure(ctx context.Context, spec Spec, node conversation) (Outcome, error) {
+	var none Outcome
 	w, err := newWork(spec)
 	if err != nil {
 		return none, err
@@ -180,7 +187,12 @@ func measure(ctx context.Context, spec Spec, node conversation) (bench.Result, e
 	if err := await(ctx, begin+spec.Warmup+spec.Window+spec.Tail, wait); err != nil {
 		return none, err
 	}
-	return w.collect()
+	result, err := w.collect()
+	if err != nil || spec.Kind != KindRequests {
+		return Outcome{Result: result}, err
+	}
+	trace, err := w.trace()
+	return Outcome{result, &trace}, err
 }
 
 // await sleeps in one system call until the end and only then lets the runtime
@@ -233,6 +245,7 @@ func newWork(spec Spec) (*work, error) {
 	}
 	prepare := map[string]func() error{
 		KindTimer: w.timer, KindEventfd: w.eventfd, KindBurst: w.burst, KindPhases: w.phases, KindPipe: w.pipe, KindGaps: w.gaps,
+		KindRequests: w.requests,
 	}[spec.Kind]
 	if prepare == nil {
 		return nil, fmt.Errorf("prepare work: unknown kind %q", spec.Kind)

@@ -34,6 +34,12 @@ func TestMain(m *testing.M) {
 // do runs one program as the node does.
 func do(t *testing.T, spec Spec) (bench.Result, error) {
 	t.Helper()
+	o, err := outcome(t, spec)
+	return o.Result, err
+}
+
+func outcome(t *testing.T, spec Spec) (Outcome, error) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), workEnv+"=1", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GORACE=atexit_sleep_ms=0")
 	var said strings.Builder
@@ -49,7 +55,7 @@ func do(t *testing.T, spec Spec) (bench.Result, error) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var result bench.Result
+	var result Outcome
 	err = converse(in, json.NewDecoder(out), spec, &result)
 	if ended := cmd.Wait(); ended != nil {
 		return result, fmt.Errorf("%w: %s", ended, said.String())
@@ -57,7 +63,7 @@ func do(t *testing.T, spec Spec) (bench.Result, error) {
 	return result, err
 }
 
-func converse(in io.Writer, out *json.Decoder, spec Spec, result *bench.Result) error {
+func converse(in io.Writer, out *json.Decoder, spec Spec, result *Outcome) error {
 	enc := json.NewEncoder(in)
 	var ready Ready
 	t := &thread{}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The arithmetic of CPU limits: a token bucket that loses nothing to rounding.
+ * Pure, and also compiled for the machine that tests it (bucket_test.go).
+ *
+ * A pod limited to 1.5 CPUs behaves like a machine with 1.5 CPUs: tokens come at
+ * that rate all the time, a thread runs on a grant of them, and what it did not
+ * use goes back. In any span W a cgroup uses at most
+ *
+ *   quota / period * W + burst + max(quota / period * GRAIN_NS, GRANT_MIN_NS)
+ *
+ * plus what its threads run beyond a grant because they were in the kernel.
+ */
+#ifndef TEMPER_BUCKET_BPF_H
+#define TEMPER_BUCKET_BPF_H
+
+/* So much of its time a limited cgroup may save up, and no grant is longer. */
+#define GRAIN_NS (1000ULL * 1000)
+/* Or so much CPU time, where a limit is small: less is not worth a switch. */
+#define GRANT_MIN_NS (100ULL * 1000)
+
+/* As cpu.max and cpu.max.burst state it. A quota of 0 is no limit. */
+struct limit {
+	u64 quota_us;
+	u64 period_us;
+	u64 burst_us;
+};
+
+/*
+ * Tokens in units of 1 / period_us nanoseconds: then a nanosecond adds quota_us
+ * of them and costs period_us, both whole numbers. Below zero: a debt.
+ */
+struct bucket {
+	s64 level;
+	u64 filled_at;
+};
+
+static __always_inline s64 bucket_grain(const struct limit *l)
+{
+	u64 grain = l->quota_us * GRAIN_NS, least = GRANT_MIN_NS * l->period_us;
+
+	return grain > least ? grain : least;
+}
+
+static __always_inline s64 bucket_cap(const struct limit *l)
+{
+	return bucket_grain(l) + l->burst_us * 1000 * l->period_us;
+}
+
+/*
+ * Add what came since the last time. unused: what is left of the grants in use,
+ * below zero if they were overrun; with that the bucket holds no more than its
+ * cap, or a thread that finishes its grant would find a full one on top. The
+ * clocks of two CPUs may differ: time only goes on.
+ */
+static __always_inline void bucket_fill(struct bucket *b, const struct limit *l, s64 unused,
+					u64 now)
+{
+	s64 room = bucket_cap(l) - b->level - unused * (s64)l->period_us;
+	s64 passed = now - b->filled_at;
+
+	if (passed <= 0)
+		return;
+	b->filled_at = now;
+	if (room <= 0)
+		return;
+	/* Division first: a product over hours would overflow. */
+	if ((u64)passed > (u64)room / l->quota_us)
+		b->level += room;
+	else
+		b->level += passed * l->quota_us;
+}
+
+static __always_inline void bucket_take(struct bucket *b, const struct limit *l, s64 ns)
+{
+	b->level -= ns * (s64)l->period_us;
+}
+
+/* The part of a grant that was not used comes back; what went beyond is a debt. */
+static __always_inline void bucket_return(struct bucket *b, const struct limit *l, s64 ns)
+{
+	b->level += ns * (s64)l->period_us;
+}
+
+/* Nanoseconds that could be granted. */
+static __always_inline u64 bucket_tokens(const struct bucket *b, const struct limit *l)
+{
+	return b->level > 0 ? (u64)b->level / l->period_us : 0;
+}
+
+/* When so many nanoseconds will be there, if nobody takes any: no sooner than it was filled. */
+static __always_inline u64 bucket_ready_at(const struct bucket *b, const struct limit *l, u64 ns)
+{
+	s64 missing = (s64)(ns * l->period_us) - b->level;
+
+	if (missing <= 0)
+		return b->filled_at;
+	return b->filled_at + ((u64)missing + l->quota_us - 1) / l->quota_us;
+}
+
+/* A machine of 1.5 CPUs runs two threads at once, not eight. */
+static __always_inline u64 admitted_most(const struct limit *l)
+{
+	return (l->quota_us + l->period_us - 1) / l->period_us;
+}
+
+/*
+ * May another thread have a grant? One more than that while the bucket is as
+ * good as full: those who run do not use up what comes, for what switching
+ * between them costs. And any number while there is a burst to spend.
+ */
+static __always_inline bool may_admit(const struct bucket *b, const struct limit *l, u64 admitted,
+				      s64 unused)
+{
+	s64 grain = bucket_grain(l);
+
+	if (l->burst_us && b->level >= grain)
+		return true;
+	return admitted <
+	       admitted_most(l) + (b->level + unused * (s64)l->period_us >= grain - (grain >> 4));
+}
+
+/*
+ * The longest grant: as many as may run at once fit into the bucket, or what
+ * comes for the last of them would be lost while it waits.
+ */
+static __always_inline u64 grant_most(const struct limit *l)
+{
+	u64 share = (u64)bucket_cap(l) / (admitted_most(l) * l->period_us);
+
+	return share < GRAIN_NS ? share : GRAIN_NS;
+}
+
+/* What is worth a switch. */
+static __always_inline u64 grant_least(const struct limit *l)
+{
+	return grant_most(l) / 2;
+}
+
+/* The grant for a thread that asks now; 0: it has to wait. */
+static __always_inline u64 grant_of(const struct bucket *b, const struct limit *l)
+{
+	u64 tokens = bucket_tokens(b, l), most = grant_most(l);
+
+	if (tokens < most / 2)
+		return 0;
+	return tokens < most ? tokens : most;
+}
+
+/* The limit changed: tokens stay what they are worth, within what the new one holds. */
+static __always_inline void bucket_change(struct bucket *b, const struct limit *from,
+					  const struct limit *to, s64 unused, u64 now)
+{
+	s64 room = bucket_cap(to) - unused * (s64)to->period_us;
+
+	bucket_fill(b, from, unused, now);
+	/* Toward zero on both sides: BPF divides no negative numbers. */
+	if (b->level < 0)
+		b->level = -(s64)((u64)-b->level / from->period_us * to->period_us);
+	else
+		b->level = (u64)b->level / from->period_us * to->period_us;
+	if (b->level > room)
+		b->level = room;
+}
+
+#endif

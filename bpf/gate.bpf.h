@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Gates: the limited cgroups, their tokens, and who of them runs and waits. What
+ * threads do at them is in pace.bpf.h.
+ */
+#ifndef TEMPER_GATE_BPF_H
+#define TEMPER_GATE_BPF_H
+
+/* More than any quota: the kernel says "max" by the largest number. */
+#define NO_QUOTA (1ULL << 44)
+
+/* A limited cgroup. Slot 0 is nobody's. */
+struct gate {
+	struct bpf_spin_lock lock;
+	u32 running; /* threads on CPUs, on debt included */
+	u64 cgroup; /* 0: free */
+	struct limit limit; /* quota 0: lifted, and who waits is let go */
+	struct bucket bucket;
+	s64 granted; /* ns of the grants in use */
+	u64 began; /* sum of when those on CPUs began */
+	u32 admitted; /* grants in use, waiting for a CPU included */
+	u32 kept; /* of those, the ones whose threads sleep */
+	u32 kept_epoch; /* kept grants of another one are void */
+	s64 kept_ns;
+	u64 kept_since; /* the first of them */
+	u32 waiting; /* in the gate's queue, the one first that waits for longest */
+	u64 paced_since; /* somebody waits since then; 0: nobody */
+	u64 stop_since; /* and nobody runs since then */
+	u64 paced_period; /* the last period of the limit in which somebody waited */
+	struct temper_pace_counters counters;
+	struct bpf_timer timer;
+};
+
+/* Written by cgroup_init, cgroup_set_bandwidth and, under its lock, by any CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TEMPER_MAX_GATES);
+	__type(key, u32);
+	__type(value, struct gate);
+} gates SEC(".maps");
+
+/* Slots that are nobody's, the one that is so for longest first. Filled by init. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, TEMPER_MAX_GATES);
+	__type(value, u32);
+} free_gates SEC(".maps");
+
+/* A gate's timer could not be started: the next pass of the rescue timer opens it. */
+static bool gates_stuck;
+
+/* Limits that found no slot, and are not held. */
+static u64 limits_unheld;
+
+/*
+ * Who sleeps keeps its grant for a while. A server's thread asks and answers in
+ * turns: without a grant of its own after each turn it would have to wait, and
+ * waiting costs more than the turn.
+ */
+#define KEEP_NS (500ULL * 1000)
+/* If it is worth it. */
+#define KEEP_LEAST_NS (20LL * 1000)
+
+/* Why there was no grant. */
+struct refusal {
+	u32 slot; /* of the gate that had none */
+	u64 retry_at;
+};
+
+static __always_inline u64 gate_dsq(u32 slot)
+{
+	return (1ULL << 32) | slot;
+}
+
+static __always_inline struct gate *lookup_gate(u32 slot)
+{
+	return slot ? bpf_map_lookup_elem(&gates, &slot) : NULL;
+}
+
+/* What is left of the grants in use, less what runs on debt. The gate's lock is held. */
+static __always_inline s64 gate_unused(const struct gate *g, u64 now)
+{
+	return g->granted - (s64)(g->running * now - g->began);
+}
+
+/* Who waits and who runs changed. The gate's lock is held. */
+static __always_inline void note_pace(struct gate *g, u64 now)
+{
+	struct temper_pace_counters *c = &g->counters;
+
+	/* The clocks of two CPUs may differ. */
+	if (g->stop_since && (g->running || !g->waiting)) {
+		if ((s64)(now - g->stop_since) > (s64)c->longest_stop_ns)
+			c->longest_stop_ns = now - g->stop_since;
+		g->stop_since = 0;
+	}
+	if (g->waiting) {
+		u64 period = now / (g->limit.period_us * 1000 ?: 1);
+
+		if (!g->running && !g->stop_since)
+			g->stop_since = now;
+		if (!g->paced_since)
+			g->paced_since = now;
+		if (g->paced_period != period)
+			c->paced_periods++;
+		g->paced_period = period;
+	} else if (g->paced_since) {
+		if (now > g->paced_since)
+			c->paced_ns += now - g->paced_since;
+		g->paced_since = 0;
+	}
+}
+
+/* Grants that were kept for too long go back. The gate's lock is held. */
+static __always_inline void take_kept_back(struct gate *g, u64 now)
+{
+	if (!g->kept || (s64)(now - g->kept_since) < (s64)KEEP_NS)
+		return;
+	bucket_return(&g->bucket, &g->limit, g->kept_ns);
+	g->granted -= g->kept_ns;
+	g->admitted -= g->kept;
+	g->kept = 0;
+	g->kept_ns = 0;
+	g->kept_epoch++;
+}
+
+/* Is a kept grant still there? Then it is in use again. The gate's lock is held. */
+static __always_inline bool resume_kept(struct gate *g, u64 ns, u32 epoch)
+{
+	if (!g->kept || g->kept_epoch != epoch)
+		return false;
+	g->kept--;
+	g->kept_ns -= ns;
+	return true;
+}
+
+static __always_inline bool resume_at_gate(struct gate *g, u64 ns, u32 epoch)
+{
+	bool kept;
+
+	bpf_spin_lock(&g->lock);
+	kept = resume_kept(g, ns, epoch);
+	bpf_spin_unlock(&g->lock);
+	return kept;
+}
+
+/*
+ * A grant from one gate, at most so much; 0: not before *retry_at. Without a
+ * limit any more, everything is granted.
+ */
+static __always_inline u64 take_from(struct gate *g, u64 most, u64 now, u64 *retry_at)
+{
+	u64 grant = 0;
+	s64 unused;
+
+	bpf_spin_lock(&g->lock);
+	if (!g->limit.quota_us) {
+		grant = most;
+	} else {
+		unused = gate_unused(g, now);
+		bucket_fill(&g->bucket, &g->limit, unused, now);
+		take_kept_back(g, now);
+		if (!may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
+			*retry_at = now + grant_most(&g->limit);
+		else if (!(grant = grant_of(&g->bucket, &g->limit)))
+			*retry_at = bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
+		if (!grant && g->kept && (s64)(*retry_at - g->kept_since) > (s64)KEEP_NS)
+			*retry_at = g->kept_since + KEEP_NS;
+		if (grant > most)
+			grant = most;
+	}
+	if (grant) {
+		bucket_take(&g->bucket, &g->limit, grant);
+		g->admitted++;
+		g->granted += grant;
+	}
+	bpf_spin_unlock(&g->lock);
+	return grant;
+}
+
+/* A grant, tokens or not. */
+static __always_inline void force_from(struct gate *g, u64 ns)
+{
+	bpf_spin_lock(&g->lock);
+	bucket_take(&g->bucket, &g->limit, ns);
+	g->admitted++;
+	g->granted += ns;
+	bpf_spin_unlock(&g->lock);
+}
+
+/* Give back from a grant that never began: all of it, or what the gate above did not allow. */
+static __always_inline void give_back(struct gate *g, u64 ns, bool whole)
+{
+	bpf_spin_lock(&g->lock);
+	bucket_return(&g->bucket, &g->limit, ns);
+	g->granted -= ns;
+	if (whole && g->admitted && !--g->admitted)
+		g->granted = 0;
+	bpf_spin_unlock(&g->lock);
+}
+
+/* A grant that every limit above the thread allows; 0: *no says whose does not. */
+__noinline u64 take_grant(struct gate_chain *chain __arg_nonnull, u64 now,
+			  struct refusal *no __arg_nonnull)
+{
+	u64 grant = GRAIN_NS, got;
+	int i, j;
+
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		struct gate *g = lookup_gate(chain->slots[i]);
+
+		if (!g)
+			break;
+		got = take_from(g, grant, now, &no->retry_at);
+		if (got == grant)
+			continue;
+		for (j = 0; j < TEMPER_GATE_DEPTH; j++) {
+			struct gate *below = j < i ? lookup_gate(chain->slots[j]) : NULL;
+
+			if (below)
+				give_back(below, grant - got, !got);
+		}
+		no->slot = chain->slots[i];
+		if (!got)
+			return 0;
+		grant = got;
+	}
+	return grant;
+}
+
+/* A thread begins, at now, to run below a gate. Returns whether it may with the grant it kept. */
+static __always_inline bool begin_at_gate(struct gate *g, u64 now, u64 kept_ns, u32 kept_epoch)
+{
+	bool kept;
+
+	bpf_spin_lock(&g->lock);
+	g->running++;
+	g->began += now;
+	kept = kept_ns && resume_kept(g, kept_ns, kept_epoch);
+	note_pace(g, now);
+	bpf_spin_unlock(&g->lock);
+	return kept;
+}
+
+/* What a thread did at a gate. */
+struct stay {
+	u64 began;
+	u64 used; /* ns */
+	u64 granted;
+	u64 keep; /* of that, for when it wakes */
+};
+
+/*
+ * It ends, or its grant does. Returns whether somebody who waits may pass. With
+ * nobody left the sums are as they must be, whatever a race did to them.
+ */
+static __always_inline bool end_at_gate(struct gate *g, const struct stay *stay, u64 now,
+					u32 *kept_epoch)
+{
+	u64 spent = stay->granted - stay->keep;
+	bool opens;
+	s64 unused;
+
+	bpf_spin_lock(&g->lock);
+	if (g->limit.quota_us) {
+		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);
+		bucket_return(&g->bucket, &g->limit, (s64)spent - (s64)stay->used);
+	}
+	g->began -= stay->began;
+	if (g->running && !--g->running)
+		g->began = 0;
+	g->granted -= spent;
+	if (stay->keep) {
+		if (!g->kept++)
+			g->kept_since = now;
+		g->kept_ns += stay->keep;
+		*kept_epoch = g->kept_epoch;
+	} else if (stay->granted && g->admitted && !--g->admitted) {
+		g->granted = 0;
+	}
+	g->counters.used_ns += stay->used;
+	if (stay->used > spent)
+		g->counters.debt_ns += stay->used - spent;
+	note_pace(g, now);
+	opens = g->waiting;
+	/* Not for nothing: its timer runs. The first that keeps its grant has it look earlier. */
+	if (opens && stay->keep && g->kept > 1) {
+		unused = gate_unused(g, now);
+		opens = may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused) &&
+			grant_of(&g->bucket, &g->limit);
+	}
+	bpf_spin_unlock(&g->lock);
+	return opens;
+}
+
+/* Somebody may have to be let through: now, or when tokens came. */
+static __always_inline void open_gate_at(struct gate *g, u64 at, u64 now)
+{
+	if (bpf_timer_start(&g->timer, (s64)(at - now) > 0 ? at - now : 0, 0))
+		gates_stuck = true;
+}
+
+#endif

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * CPU limits (cpu.max), as pace: a thread of a limited cgroup runs on grants of
+ * tokens (bucket.bpf.h), and waits at its cgroup's gate for the next one.
+ *
+ *   wakeup ──► a grant, or on debt ──► as any other thread ──► running
+ *                                                               │ grant ends
+ *   gate's queue ◄── enqueue ◄── preempted ◄─── to user mode ◄────┘
+ *        └─ timer of the gate: tokens came, or somebody left ──► its tier's queue
+ *
+ * A thread is parked only on its way back to user mode: it holds no lock of the
+ * kernel there. Until it gets there it runs on debt, which is paid before the
+ * next grant. Threads without a limit above them pay for one comparison.
+ */
+#ifndef TEMPER_PACE_BPF_H
+#define TEMPER_PACE_BPF_H
+
+/* Longer than a CPU's kick of itself takes. */
+#define LEAVE_WAIT_NS 5000
+/* Kernels before 6.18 cannot tell: a thread on debt is taken to be in user mode after that. */
+#define DEBT_SLICE_NS (200ULL * 1000)
+
+/*
+ * The kernel's watchdog ejects a scheduler that keeps a thread waiting for 10 s,
+ * which the smallest limits would: one CPU in a thousand for a hundred threads.
+ * Who waited that long passes without tokens, for a moment, on debt.
+ */
+#define PARK_BOUND_NS (4ULL * 1000 * 1000 * 1000)
+#define PARK_BOUND_GRANT_NS (50ULL * 1000)
+
+/* Ends the grant in use on a CPU. */
+struct grant_timer {
+	struct bpf_timer timer;
+	u32 pid; /* whose */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TEMPER_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct grant_timer);
+} grant_timers SEC(".maps");
+
+struct return_work {
+	struct bpf_task_work work;
+};
+
+/* Thread id -> its work at the next return to user mode. Deleted when the thread exits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, u32);
+	__type(value, struct return_work);
+} return_works SEC(".maps");
+
+static __always_inline u64 force_grant(const struct gate_chain *chain)
+{
+	int i;
+
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		struct gate *g = lookup_gate(chain->slots[i]);
+
+		if (!g)
+			break;
+		force_from(g, PARK_BOUND_GRANT_NS);
+	}
+	return PARK_BOUND_GRANT_NS;
+}
+
+/* The end of the grant, or of the debt, in use on this CPU. Failing that, the slice's. */
+static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
+{
+	struct grant_timer *t = bpf_map_lookup_elem(&grant_timers, &cpu);
+
+	if (!t)
+		return;
+	t->pid = pid;
+	bpf_timer_start(&t->timer, ns, BPF_F_TIMER_CPU_PIN);
+}
+
+/*
+ * The running thread has to leave, and is on its way to user mode. Parked in
+ * here it could go on on this CPU alone, for migration is disabled. So its CPU
+ * takes it off twice: in here, which binds it to the CPU, and when the kernel
+ * unbinds it at the end of this work (pace_running). Kernels that are not
+ * preempted do so once, after the work.
+ */
+static int leave(struct bpf_map *map, void *key, void *value)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *tctx = try_lookup_task(p);
+	u64 until;
+	int i;
+
+	/* It has a grant by now, or its limit is gone. */
+	if (!tctx || tctx->granted || !tctx->paced || (p->flags & PF_EXITING))
+		return 0;
+	tctx->leaving = LEAVING;
+	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+	/* The kick must not find it in its next system call. */
+	until = bpf_ktime_get_ns() + LEAVE_WAIT_NS;
+	for_each_num(i, 0, 1024) {
+		if (*(volatile u32 *)&tctx->leaving != LEAVING || bpf_ktime_get_ns() >= until)
+			break;
+	}
+	return 0;
+}
+
+/* p, with its migration disabled, stays on its CPU: if it was about to leave, until it is unbound. */
+static __always_inline bool put_off_leave(struct task_struct *p)
+{
+	struct task_ctx *tctx;
+
+	if (!has_task_work || (p->flags & PF_KTHREAD))
+		return false;
+	tctx = try_lookup_task(p);
+	if (!tctx || !tctx->leaving)
+		return false;
+	tctx->leaving = LEAVING_UNBOUND;
+	return true;
+}
+
+/* 0, if p's next return to user mode begins its leave. */
+static __always_inline int ask_for_leave(struct task_struct *p)
+{
+	struct return_work *work, none = {};
+	u32 pid = p->pid;
+
+	work = bpf_map_lookup_elem(&return_works, &pid);
+	if (!work) {
+		bpf_map_update_elem(&return_works, &pid, &none, BPF_NOEXIST);
+		work = bpf_map_lookup_elem(&return_works, &pid);
+	}
+	return work ? at_return_to_user(p, &work->work, &return_works, leave) : -12; /* ENOMEM */
+}
+
+/* Have p parked as soon as it may be. */
+static __always_inline void ask_to_leave(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
+{
+	if (!has_task_work) {
+		tctx->leaving = LEAVING;
+		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
+		return;
+	}
+	/* No memory for it in here, or the one before is not over: later, then. */
+	if (ask_for_leave(p))
+		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
+}
+
+/*
+ * A thread begins to run. Who slept and kept its grant goes on with it, unless
+ * that took too long at one of its gates.
+ */
+static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
+{
+	u64 kept = tctx->keeps ? tctx->granted : 0;
+	u32 i, depth = 0, where = 0;
+	struct refusal no;
+
+	tctx->grant_began = now;
+	__sync_lock_test_and_set(&tctx->paced, 1);
+	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+
+		if (!g)
+			break;
+		depth++;
+		if (begin_at_gate(g, now, kept, tctx->kept_epochs[i]))
+			where |= 1U << i;
+	}
+	if (!kept)
+		return;
+	tctx->keeps = false;
+	if (where == (1U << depth) - 1)
+		return;
+	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+
+		if (!g)
+			break;
+		if (where & (1U << i))
+			give_back(g, kept, true);
+	}
+	tctx->granted = take_grant(&tctx->gates, now, &no);
+}
+
+/* A thread that sleeps will not need what it kept. */
+static __always_inline void drop_kept(struct task_ctx *tctx)
+{
+	u32 i;
+
+	tctx->keeps = false;
+	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+
+		if (!g)
+			break;
+		if (resume_at_gate(g, tctx->granted, tctx->kept_epochs[i]))
+			give_back(g, tctx->granted, true);
+	}
+	tctx->granted = 0;
+}
+
+/*
+ * What a thread used of its grant, or on debt, is settled at every limit above
+ * it. Once: the timer of its CPU and whoever changes it from afar may meet.
+ */
+static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 keep, u64 now)
+{
+	struct stay stay = {
+		.began = tctx->grant_began,
+		.used = used,
+		.granted = tctx->granted,
+		.keep = keep,
+	};
+	u32 i;
+
+	if (!__sync_lock_test_and_set(&tctx->paced, 0))
+		return;
+
+	tctx->granted = keep;
+	tctx->keeps = keep;
+	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+
+		if (!g)
+			break;
+		if (end_at_gate(g, &stay, now, &tctx->kept_epochs[i]))
+			open_gate_at(g, now, now);
+	}
+}
+
+/* p waits, from now on, at a gate. */
+static __always_inline void count_parked(struct task_ctx *tctx, struct gate *g, u32 slot, u64 now)
+{
+	tctx->parked_gate = slot;
+	bpf_spin_lock(&g->lock);
+	g->waiting++;
+	note_pace(g, now);
+	bpf_spin_unlock(&g->lock);
+}
+
+static __always_inline void uncount_parked(struct gate *g, u64 now)
+{
+	bpf_spin_lock(&g->lock);
+	if (g->waiting)
+		g->waiting--;
+	note_pace(g, now);
+	bpf_spin_unlock(&g->lock);
+}
+
+/* p left the gates' queues, let through or taken out by the kernel: who sees it first counts it. */
+static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
+{
+	u64 since = __sync_lock_test_and_set(&tctx->parked_at, 0);
+	struct gate *g;
+
+	if (!since)
+		return;
+	g = lookup_gate(tctx->parked_gate);
+	if (!g)
+		return;
+	uncount_parked(g, now);
+	if ((s64)(now - since) < 0)
+		now = since;
+	bpf_spin_lock(&g->lock);
+	g->counters.waits++;
+	g->counters.waited_ns += now - since;
+	if (now - since > g->counters.longest_wait_ns)
+		g->counters.longest_wait_ns = now - since;
+	bpf_spin_unlock(&g->lock);
+}
+
+/* p, below a limit, begins to run, or goes on after a change. */
+static __always_inline void pace_running(struct task_struct *p, struct task_ctx *tctx, u32 cpu,
+					 u64 now)
+{
+	if (tctx->paced) {
+		if (tctx->leaving == LEAVING_UNBOUND)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return;
+	}
+	pace_unparked(tctx, now);
+	tctx->settled = 0;
+	begin_at_gates(tctx, now);
+	if (tctx->granted)
+		end_grant_in(cpu, p->pid, tctx->granted);
+	else if (!tctx->leaving)
+		ask_to_leave(p, tctx, cpu);
+}
+
+/*
+ * p, below a limit, leaves its CPU. Not runnable and not asleep, it is only
+ * changed: when migration is enabled again, the kernel takes it off its CPU and
+ * puts it back at once.
+ */
+static __always_inline void pace_stopping(const struct task_struct *p, struct task_ctx *tctx,
+					  u64 used, bool runnable, u64 now)
+{
+	s64 unsettled = (s64)used - tctx->settled, left;
+
+	if (!runnable && !p->__state) {
+		tctx->settled = -unsettled;
+		return;
+	}
+	if (unsettled < 0)
+		unsettled = 0;
+	left = (s64)tctx->granted - unsettled;
+	end_at_gates(tctx, unsettled, runnable || left < KEEP_LEAST_NS ? 0 : left, now);
+}
+
+/* The slot of the first gate above a thread at which others wait; 0: none. */
+static __always_inline u32 waiting_slot(const struct gate_chain *chain)
+{
+	int i;
+
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		struct gate *g = lookup_gate(chain->slots[i]);
+
+		if (!g)
+			break;
+		if (g->waiting)
+			return chain->slots[i];
+	}
+	return 0;
+}
+
+/*
+ * The grant in use on this CPU is over: another one, without leaving the CPU, if
+ * nobody waits at a gate and no limit came. Else p goes on, on debt, until it can
+ * be parked; on its way its limits are looked up anew.
+ */
+static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *tctx, u32 cpu,
+				       u64 now)
+{
+	u64 used = now - tctx->grant_began;
+	struct refusal no;
+
+	end_at_gates(tctx, used, 0, now);
+	tctx->settled += used;
+	if (tctx->limits_seq == *(volatile u64 *)&limits_seq && !waiting_slot(&tctx->gates))
+		tctx->granted = take_grant(&tctx->gates, now, &no);
+	begin_at_gates(tctx, now);
+	if (!tctx->granted)
+		return false;
+	end_grant_in(cpu, p->pid, tctx->granted);
+	return true;
+}
+
+static int grant_ended(void *map, u32 *key, struct grant_timer *t)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *tctx;
+	u32 cpu = *key;
+
+	if (p->pid != t->pid)
+		return 0; /* it left the CPU, and settled then */
+	tctx = try_lookup_task(p);
+	if (!tctx || !tctx->paced)
+		return 0;
+	if (tctx->leaving)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	else if (!pace_renew(p, tctx, cpu, scx_bpf_now()))
+		ask_to_leave(p, tctx, cpu);
+	return 0;
+}
+
+/*
+ * The kernel lets p run on past its slice: its limit came after it began, or
+ * the end of its grant got lost.
+ */
+static __always_inline void pace_keep(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
+{
+	u64 now = scx_bpf_now();
+
+	if (!tctx->paced) {
+		tctx->settled = now - tctx->started_at;
+		begin_at_gates(tctx, now);
+		ask_to_leave(p, tctx, cpu);
+	} else if (now - tctx->grant_began >= tctx->granted) {
+		end_grant_in(cpu, p->pid, 0);
+	}
+}
+
+/*
+ * p asks for a grant. False: it has none, may be parked, and is; else it runs,
+ * if need be on debt. The oldest first: who may wait does so behind those who do.
+ */
+static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
+{
+	/* Who slept did so in the kernel, and may hold locks. */
+	bool may_park = tctx->leaving && !(enq_flags & SCX_ENQ_WAKEUP);
+	u64 now = scx_bpf_now();
+	struct refusal no = {};
+	struct gate *g;
+
+	tctx->leaving = NOT_LEAVING;
+	/* Kept ones included: when it runs it shows whether it is still there. */
+	if (tctx->granted)
+		return true;
+	if (may_park)
+		no.slot = waiting_slot(&tctx->gates);
+	if (!no.slot) {
+		tctx->granted = take_grant(&tctx->gates, now, &no);
+		if (tctx->granted || !may_park)
+			return true;
+	}
+	g = lookup_gate(no.slot);
+	if (!g)
+		return true;
+	count_parked(tctx, g, no.slot, now);
+	tctx->parked_at = now;
+	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, now, enq_flags);
+	/* Not behind others: their timer runs. */
+	if (no.retry_at)
+		open_gate_at(g, no.retry_at, now);
+	return false;
+}
+
+/* Let p, first at its gate, into its tier. */
+static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+					struct task_ctx *tctx, u64 now)
+{
+	u32 tier = tctx->tier, llc = cpu_llc(scx_bpf_task_cpu(p));
+	struct search s;
+	s32 cpu;
+
+	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, SLICE_NS, CREDIT_WOKEN_NS));
+	/* Before the move: a CPU may run it at once, and running counts it out. */
+	pace_unparked(tctx, now);
+	count_queued(tctx, tier, now);
+	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
+		return;
+	count_insertion(tier);
+	begin_search(&s, tctx, scx_bpf_task_cpu(p));
+	cpu = pick_idle(p, &s);
+	if (cpu >= 0) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	cpu = pick_victim(p, &s);
+	if (cpu >= 0) {
+		count_preemption(tier);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+/* Another limit above p is the tighter one now: it waits there, where its age puts it. */
+static __always_inline void wait_elsewhere(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+					   struct task_ctx *tctx, const struct refusal *no, u64 now)
+{
+	struct gate *from = lookup_gate(tctx->parked_gate), *to = lookup_gate(no->slot);
+	u64 since;
+
+	if (!from || !to)
+		return;
+	/* Should the kernel take it out meanwhile, its next enqueue counts it. */
+	since = __sync_lock_test_and_set(&tctx->parked_at, 0);
+	if (!since)
+		return;
+	uncount_parked(from, now);
+	count_parked(tctx, to, no->slot, now);
+	tctx->parked_at = since;
+	scx_bpf_dsq_move_set_vtime(it, since);
+	scx_bpf_dsq_move_vtime(it, p, gate_dsq(no->slot), 0);
+	open_gate_at(to, no->retry_at, now);
+}
+
+/* A pass lets through no more than that many. */
+#define GATE_MAX_PASSES 64
+
+/*
+ * Whoever may pass a gate does. Returns when to look again; 0: when a thread
+ * leaves or comes.
+ */
+__noinline u64 open_gate(u32 slot, u64 now)
+{
+	struct bpf_iter_scx_dsq it;
+	u64 again = 0;
+	int i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, gate_dsq(slot), 0);
+	for_each_num(i, 0, GATE_MAX_PASSES) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+		struct refusal no = { .retry_at = now };
+		struct task_ctx *tctx;
+
+		if (!p) {
+			again = 0;
+			break;
+		}
+		again = now;
+		tctx = try_lookup_task(p);
+		if (!tctx)
+			continue;
+		if (now - tctx->parked_at >= PARK_BOUND_NS) {
+			tctx->granted = force_grant(&tctx->gates);
+		} else {
+			tctx->granted = take_grant(&tctx->gates, now, &no);
+		}
+		if (tctx->granted) {
+			let_through(&it, p, tctx, now);
+			continue;
+		}
+		if (no.slot != slot) {
+			wait_elsewhere(&it, p, tctx, &no, now);
+			continue;
+		}
+		again = tctx->parked_at + PARK_BOUND_NS;
+		if ((s64)(no.retry_at - again) < 0)
+			again = no.retry_at;
+		break;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return again;
+}
+
+static int gate_opens(void *map, u32 *key, struct gate *g)
+{
+	u64 now = scx_bpf_now(), at;
+
+	if (!g->waiting)
+		return 0;
+	at = open_gate(*key, now);
+	/* Counted in before it is inserted: it may wait and not be seen yet. */
+	if (!at && g->waiting)
+		at = now + GRAIN_NS;
+	if (at)
+		open_gate_at(g, at, now);
+	return 0;
+}
+
+/* Of a thread that exits, or leaves for another class, nothing stays. */
+static __always_inline void forget_thread(struct task_struct *p, struct task_ctx *tctx, u64 now)
+{
+	u32 pid = p->pid;
+	u64 granted;
+	int i;
+
+	pace_unparked(tctx, now);
+	if (!tctx->gates.slots[0])
+		return;
+	end_at_gates(tctx, 0, 0, now);
+	if (tctx->keeps)
+		drop_kept(tctx);
+	granted = tctx->granted;
+	if (has_task_work)
+		bpf_map_delete_elem(&return_works, &pid);
+	if (!granted)
+		return;
+	/* It had a grant and waited for a CPU. */
+	tctx->granted = 0;
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+
+		if (!g)
+			break;
+		give_back(g, granted, true);
+	}
+}
+
+static __always_inline void init_pace(void)
+{
+	u32 cpu;
+
+	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+		struct grant_timer *t = bpf_map_lookup_elem(&grant_timers, &cpu);
+
+		if (cpu >= nr_cpus || !t)
+			break;
+		bpf_timer_init(&t->timer, &grant_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&t->timer, grant_ended);
+	}
+}
+
+#endif

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package targets
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
+)
+
+// shorter is the stock rival with the shortest period that kubelet is used with.
+const shorter = "eevdf-10ms"
+
+// stopsAt is the limit that the longest stop is stated for.
+const stopsAt = 1.5
+
+// limitsHeld holds use against quota, and looks for stops, where the threads
+// themselves noted when they ran. What a counter sampled from outside says is
+// too coarse. Less than the quota counts where the demand exceeds it: without a
+// rate, for the pod, whose limit binds.
+func limitsHeld(s set) []Part {
+	var short, long struct{ least, most []sample }
+	var stopped []sample
+	s.of("requests").each(func(l *ladder.Ladder, point string, densities []int) {
+		for _, d := range densities {
+			c := l.Arm(ours).Cell(point, d)
+			for _, limit := range c.Limits {
+				where := fmt.Sprintf("%s, %s", place(l, point, d), limit.Name)
+				saturated := c.Rate == 0 && limit.Name == bench.PodLimit
+				of := func(v float64) sample { return sample{exactly(v, c), l, where} }
+				if u, ok := limit.Uses[bench.ShortSpan]; ok && limit.By == bench.UseByStamps {
+					short.most = append(short.most, of(u.Max))
+					if saturated {
+						short.least = append(short.least, of(u.Min))
+					}
+				}
+				if u, ok := limit.Uses[bench.LongSpan]; ok && limit.By == bench.UseByStamps {
+					long.most = append(long.most, of(u.Max))
+					if saturated {
+						long.least = append(long.least, of(u.Min))
+					}
+				}
+				if limit.Name == bench.PodLimit && limit.Stopped >= 0 && limit.Quota.CPUs() == stopsAt && !limit.Changed {
+					stopped = append(stopped, of(float64(limit.Stopped)))
+				}
+			}
+		}
+	})
+	return []Part{
+		extreme(atLeast(.99, ratio).part("least use of the quota over 1 s", long.least), ratio),
+		extreme(atMost(1.01, ratio).part("most use of the quota over 1 s", long.most), ratio),
+		extreme(atLeast(.97, ratio).part("least use of the quota over 100 ms", short.least), ratio),
+		extreme(atMost(1.03, ratio).part("most use of the quota over 100 ms", short.most), ratio),
+		extreme(atMost(float64(3*time.Millisecond), micros).part("longest with runnable threads and none running", stopped), micros),
+	}
+}
+
+// exactly is the worst of all of a cell's windows as an estimate.
+func exactly(v float64, c *ladder.Cell) stats.Estimate {
+	return stats.Estimate{Figure: v, Low: v, High: v, Seeds: c.CriticalCPUs().Seeds}
+}
+
+func ratio(v float64) string { return fmt.Sprintf("%.3f", v) }
+
+// limitsPaid compares throughput and tail with the stock kernel's at the same
+// limit, where nothing but the limit holds the work back.
+func limitsPaid(s set) []Part {
+	var done, tail, tailShorter []sample
+	s.of("postgresql", "mariadb", "requests").each(func(l *ladder.Ladder, point string, densities []int) {
+		for _, d := range densities {
+			c := l.Arm(ours).Cell(point, d)
+			if pod := c.Limit(bench.PodLimit); c.Rate > 0 || pod == nil || pod.Changed || len(l.Scenario.Primary.Containers) > 0 {
+				continue
+			}
+			base := l.Arm(stock).Cell(point, d)
+			where := place(l, point, d)
+			done = append(done, sample{c.Answered(base), l, where})
+			tail = append(tail, sample{c.TailRatio(base, .99), l, where})
+			tailShorter = append(tailShorter, sample{c.TailRatio(l.Arm(shorter).Cell(point, d), .99), l, where})
+		}
+	})
+	return []Part{
+		atLeast(.99, factor).part("throughput against eevdf at the same limit", done),
+		atMost(.25, factor).part("p99 against eevdf with a period of 100 ms", tail),
+		atMost(.5, factor).part("p99 against eevdf with a period of 10 ms", tailShorter),
+	}
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sched
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// limitSlack is how far from its limit a pod may be over shareTime whose
+// threads always want more.
+const limitSlack = 0.01
+
+// held is what the scheduler says of a cgroup's limit.
+func held(t *testing.T, s *Scheduler, cgroup string) LimitStats {
+	t.Helper()
+	limits, err := s.Limits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := cgroupID(t, cgroup)
+	i := slices.IndexFunc(limits, func(l LimitStats) bool { return l.ID == id })
+	if i < 0 {
+		t.Fatalf("no limit is held for %s", cgroup)
+	}
+	return limits[i]
+}
+
+func wantCPUs(t *testing.T, name string, got, want float64) {
+	t.Helper()
+	t.Logf("%s: %.4f CPUs", name, got)
+	if got < want*(1-limitSlack) || got > want*(1+limitSlack) {
+		t.Errorf("%s: %.4f CPUs, want %.4f within %.0f %%", name, got, want, 100*limitSlack)
+	}
+}
+
+// A limited pod uses what its limit says, whatever its threads want.
+func TestLimitHolds(t *testing.T) {
+	requireVirtualTime(t)
+	for _, c := range []struct {
+		name, max, burst string
+		threads          int
+		of               tier.Tier
+		want             float64
+		stop             time.Duration
+	}{
+		{"1.5 CPUs", "150000 100000", "0", 8, tier.Standard, 1.5, time.Millisecond},
+		{"10 ms period", "15000 10000", "0", 8, tier.Standard, 1.5, time.Millisecond},
+		{"a tenth", "10000 100000", "0", 4, tier.Standard, 0.1, 3 * time.Millisecond},
+		{"a burst is once", "100000 100000", "100000", 4, tier.Standard, 1, time.Millisecond},
+		{"one thread below it", "150000 100000", "0", 1, tier.Standard, 1, 0},
+		{"critical", "150000 100000", "0", 8, tier.Critical, 1.5, time.Millisecond},
+		{"background", "150000 100000", "0", 8, tier.Background, 1.5, time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := attach(t, Config{})
+			pod := testCgroup(t, "pod")
+			write(t, pod, "cpu.max", c.max)
+			write(t, pod, "cpu.max.burst", c.burst)
+			apply(t, s, planGroup(t, pod, policy.Group{Tier: c.of}))
+			spinners(t, pod, c.threads, anyCPU)
+			time.Sleep(settle)
+			before, kernel := held(t, s, pod), cpuUsage(t, pod)
+			wantCPUs(t, "pod", shares(t, shareTime, pod)[0], c.want)
+			after := held(t, s, pod)
+			kernel = cpuUsage(t, pod) - kernel
+			t.Logf("%+v", after)
+			if used := after.Used - before.Used; used < kernel*98/100 || used > kernel*102/100 {
+				t.Errorf("charged %v, the kernel booked %v", used, kernel)
+			}
+			if c.threads > 1 && after.LongestStop > c.stop {
+				t.Errorf("threads waited and none ran for %v, want at most %v", after.LongestStop, c.stop)
+			}
+			stillAttached(t, s)
+		})
+	}
+}
+
+// Limits above one another all hold, and who waits at a pod's limit does so by
+// age, whichever container it is in.
+func TestLimitsNest(t *testing.T) {
+	requireVirtualTime(t)
+	for _, c := range []struct {
+		name, pod, a, b string
+		want            float64 // of both
+		leastA, mostA   float64
+	}{
+		{"the pod's binds", "100000 100000", "80000 100000", "80000 100000", 1, 0.47, 0.53},
+		// Threads of the other container have the pod's limit to themselves
+		// while none of this one may ask: it gets less than its own.
+		{"a container's binds", "200000 100000", "30000 100000", "max", 2, 0.25, 0.3},
+		{"both containers' bind", "200000 100000", "30000 100000", "150000 100000", 1.8, 0.297, 0.303},
+		{"below its child's", "50000 100000", "150000 100000", "max", 0.5, 0.24, 0.26},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := attach(t, Config{})
+			pod := testCgroup(t, "pod")
+			a, b := testCgroup(t, "pod/a"), testCgroup(t, "pod/b")
+			write(t, pod, "cpu.max", c.pod)
+			write(t, a, "cpu.max", c.a)
+			write(t, b, "cpu.max", c.b)
+			apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+			spinners(t, a, 4, anyCPU)
+			spinners(t, b, 4, anyCPU)
+			time.Sleep(settle)
+			got := shares(t, shareTime, a, b)
+			wantCPUs(t, "both", got[0]+got[1], c.want)
+			t.Logf("a: %.4f CPUs", got[0])
+			if got[0] < c.leastA || got[0] > c.mostA {
+				t.Errorf("a: %.4f CPUs, want %.3f to %.3f", got[0], c.leastA, c.mostA)
+			}
+			stillAttached(t, s)
+		})
+	}
+}
+
+// A limit that changes under load, comes, or goes takes effect at once.
+func TestLimitChanges(t *testing.T) {
+	requireVirtualTime(t)
+	const effective = 10 * time.Millisecond
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+	spinners(t, pod, 8, anyCPU)
+	time.Sleep(settle)
+	for _, c := range []struct {
+		max  string
+		want float64
+	}{
+		{"50000 100000", 0.5},
+		{"300000 100000", 3},
+		{"10000 100000", 0.1},
+		{"20000 10000", 2},
+		{"max 100000", 4},
+		{"150000 100000", 1.5},
+	} {
+		write(t, pod, "cpu.max", c.max)
+		time.Sleep(effective)
+		// What ran above a lower limit until then is paid back: not more, that is all.
+		if got := shares(t, settle, pod)[0]; got > c.want*(1+limitSlack) {
+			t.Errorf("%s: %.4f CPUs at once", c.max, got)
+		}
+		wantCPUs(t, c.max, shares(t, shareTime, pod)[0], c.want)
+	}
+	stillAttached(t, s)
+}
+
+// A limit that comes above another one holds for threads that never stop, too.
+func TestLimitComesAbove(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	container := testCgroup(t, "pod/container")
+	write(t, container, "cpu.max", "400000 100000")
+	apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+	spinners(t, container, 1, anyCPU)
+	time.Sleep(settle)
+	wantCPUs(t, "one thread below four CPUs", shares(t, shareTime, container)[0], 1)
+	write(t, pod, "cpu.max", "30000 100000")
+	time.Sleep(10 * time.Millisecond)
+	wantCPUs(t, "with a limit above", shares(t, shareTime, container)[0], 0.3)
+	stillAttached(t, s)
+}
+
+// What the kernel refuses it still refuses, and the limit before it holds.
+func TestBadLimitsAreRefused(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	write(t, pod, "cpu.max", "100000 100000")
+	apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+	spinners(t, pod, 4, anyCPU)
+	for _, bad := range []string{"0 100000", "999 100000", "-1 100000", "1000 999", "1000 1000001", "a 100000", ""} {
+		err := os.WriteFile(filepath.Join(pod, "cpu.max"), []byte(bad), 0o644)
+		// Nothing at all is not even a write.
+		if bad != "" && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ERANGE) {
+			t.Errorf("cpu.max %q: %v", bad, err)
+		}
+	}
+	time.Sleep(settle)
+	wantCPUs(t, "pod", shares(t, shareTime, pod)[0], 1)
+	stillAttached(t, s)
+}
+
+// Threads that wait at their limit still stop, freeze, move and die.
+func TestParkedThreadsObey(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod, free := testCgroup(t, "pod"), testCgroup(t, "free")
+	write(t, pod, "cpu.max", "2000 100000")
+	apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}), planGroup(t, free, policy.Group{Tier: tier.Standard}))
+	cmd := spinners(t, pod, 8, anyCPU)
+	pid := cmd.Process.Pid
+	time.Sleep(settle)
+
+	t.Run("stop and go on", func(t *testing.T) {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		if got := shares(t, 200*time.Millisecond, pod)[0]; got > 0.001 {
+			t.Errorf("stopped, it used %.4f CPUs", got)
+		}
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		wantCPUs(t, "going on", shares(t, shareTime, pod)[0], 0.02)
+	})
+	t.Run("freeze and thaw", func(t *testing.T) {
+		write(t, pod, "cgroup.freeze", "1")
+		time.Sleep(100 * time.Millisecond)
+		if got := shares(t, 200*time.Millisecond, pod)[0]; got > 0.001 {
+			t.Errorf("frozen, it used %.4f CPUs", got)
+		}
+		write(t, pod, "cgroup.freeze", "0")
+		time.Sleep(50 * time.Millisecond)
+		wantCPUs(t, "thawed", shares(t, shareTime, pod)[0], 0.02)
+	})
+	t.Run("move away", func(t *testing.T) {
+		write(t, free, "cgroup.procs", strconv.Itoa(pid))
+		if got := shares(t, 200*time.Millisecond, free)[0]; got < 3.9 {
+			t.Errorf("out of its limit it used %.2f CPUs of 4", got)
+		}
+		write(t, pod, "cgroup.procs", strconv.Itoa(pid))
+		time.Sleep(50 * time.Millisecond)
+		wantCPUs(t, "back", shares(t, shareTime, pod)[0], 0.02)
+	})
+	t.Run("die", func(t *testing.T) {
+		began := time.Now()
+		kill(cmd)
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("dying took %v", took)
+		}
+	})
+	stillAttached(t, s)
+}
