@@ -29,9 +29,15 @@ var imports = map[string][]string{
 	"internal/sched":  {"internal/policy", "internal/tier", "internal/topology"},
 	"internal/cgroup": {"internal/policy", "internal/tier", "internal/topology"},
 	"internal/config": {"internal/policy", "internal/tier", "internal/topology"},
+	"internal/kube":   {"internal/policy", "internal/tier"},
+	"internal/metric": {"internal/tier"},
 	"internal/guest":  {"internal/topology"},
 	"clock":           {},
 	// Loops.
+	"internal/agent": {
+		"internal/sched", "internal/cgroup", "internal/config", "internal/kube", "internal/metric",
+		"internal/policy", "internal/tier", "internal/topology",
+	},
 	"internal/bench": {
 		"internal/guest", "internal/sched", "internal/cgroup", "internal/config",
 		"internal/policy", "internal/tier", "internal/topology", "clock",

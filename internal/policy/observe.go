@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"time"
+
+	"github.com/temper-sched/temper/internal/tier"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// Observation is what the plan of a Kubernetes node is decided from.
+type Observation struct {
+	Topology topology.Topology
+	Pods     []Pod // of this node, in any order
+	// Defaults are the cgroups above the pods. They give pods that nobody has
+	// heard of yet a tier from their first thread on.
+	Defaults []Group
+	Reserved []int // CPUs that are in no fence: kubelet's --reserved-cpus
+	Lend     Lend
+	CPUMax   CPUMax
+}
+
+// Pod is a pod of this node.
+type Pod struct {
+	UID       string    `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"` // of pods that do not all fit, the newest go without a fence
+	Tier      tier.Tier `json:"tier"`
+	Why       string    `json:"why"` // it has this tier
+	// MilliCPU is what its containers request, in thousandths of a CPU.
+	MilliCPU int64 `json:"milli_cpu"`
+	// Cgroup and ID are empty until its cgroup is found.
+	Cgroup string `json:"cgroup,omitempty"`
+	ID     uint64 `json:"id,omitempty"`
+	// Exclusive are the CPUs that kubelet's CPU manager gave to it alone.
+	Exclusive []int `json:"exclusive,omitempty"`
+}
