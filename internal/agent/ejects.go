@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// ejectRecord is what a restart of the agent must not forget: another process of
+// the same build has the same fault. A reboot forgets it.
+type ejectRecord struct {
+	Build   string          `json:"build"`
+	Latched bool            `json:"latched"`
+	Ejects  []time.Duration `json:"ejects_ns"` // since boot, within the last hour
+
+	unsaved bool
+}
+
+// add counts an eject and reports whether it latched.
+func (r *ejectRecord) add(now time.Duration) bool {
+	r.Ejects = append(r.recent(now), now)
+	r.unsaved = true
+	latched := !r.Latched && len(r.Ejects) >= latchAt
+	r.Latched = r.Latched || latched
+	return latched
+}
+
+// recent are the ejects of the last hour.
+func (r *ejectRecord) recent(now time.Duration) []time.Duration {
+	return slices.DeleteFunc(slices.Clone(r.Ejects), func(at time.Duration) bool { return now-at >= latchWindow })
+}
+
+// open ends the latch.
+func (r *ejectRecord) open() {
+	r.unsaved = r.unsaved || r.Latched || len(r.Ejects) > 0
+	r.Latched, r.Ejects = false, nil
+}
+
+func ejectFile(dir string) string { return filepath.Join(dir, "ejects.json") }
+
+// loadEjects returns what was recorded for this build since the boot. A file that
+// cannot be read counts as none, and the error says so.
+func loadEjects(dir, build string, now time.Duration) (ejectRecord, error) {
+	none := ejectRecord{Build: build}
+	text, err := os.ReadFile(ejectFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read record of ejects: %w", err)
+	}
+	r, err := parseEjects(text)
+	if err != nil {
+		return none, fmt.Errorf("read record of ejects: %w", err)
+	}
+	later := slices.ContainsFunc(r.Ejects, func(at time.Duration) bool { return at > now })
+	if r.Build != build || later {
+		return none, nil
+	}
+	return r, nil
+}
+
+func parseEjects(text []byte) (ejectRecord, error) {
+	var r ejectRecord
+	if err := json.Unmarshal(text, &r); err != nil {
+		return ejectRecord{}, err
+	}
+	return r, nil
+}
+
+// save replaces the file whole: a process that dies meanwhile leaves the old one.
+func (r *ejectRecord) save(dir string) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("write record of ejects: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create run directory: %w", err)
+	}
+	fresh := ejectFile(dir) + ".new"
+	if err := os.WriteFile(fresh, text, 0o644); err != nil {
+		return fmt.Errorf("write record of ejects: %w", err)
+	}
+	if err := os.Rename(fresh, ejectFile(dir)); err != nil {
+		return fmt.Errorf("write record of ejects: %w", err)
+	}
+	r.unsaved = false
+	return nil
+}

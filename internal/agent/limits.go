@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/policy"
+)
+
+// Follower tells the kernel side of CPU limits where the kernel does not. It is
+// good for one attach.
+type Follower struct {
+	List  func() ([]policy.Limit, error) // those that cgroups have now
+	Set   func(policy.Limit) error
+	known map[uint64]policy.Limit // by cgroup id: what the kernel side was told
+}
+
+// Follow passes on what changed. What could not be set is tried again next time.
+func (f *Follower) Follow() error {
+	now, err := f.List()
+	if err != nil {
+		return err
+	}
+	if f.known == nil {
+		f.known = map[uint64]policy.Limit{}
+	}
+	var errs []error
+	for _, l := range policy.LimitChanges(f.known, now) {
+		err := f.Set(l)
+		gone := errors.Is(err, unix.ENOENT)
+		switch {
+		case err != nil && !gone:
+			errs = append(errs, err)
+		case gone || l.QuotaUs == 0:
+			delete(f.known, l.ID)
+		default:
+			f.known[l.ID] = l
+		}
+	}
+	return errors.Join(errs...)
+}

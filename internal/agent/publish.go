@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/temper-sched/temper/internal/kube"
+)
+
+const (
+	// againAfter is how soon a write that failed is tried again.
+	againAfter = time.Second
+	// confirmEvery is how often a condition is written again: the cluster keeps
+	// it if nothing differs, and somebody may have changed it.
+	confirmEvery = 10 * time.Second
+	// maxNews bounds the Events that wait for the API server.
+	maxNews = 64
+)
+
+// mark is what the node object says of the engine.
+type mark struct {
+	condition kube.Condition
+	engine    string
+}
+
+// publisher writes to the API server, which may be slow or away, so that the
+// loop need not. The last mark wins; Events wait in order.
+type publisher struct {
+	cluster Cluster
+	log     *slog.Logger
+	marks   chan mark
+	news    chan kube.Event
+}
+
+func newPublisher(c Cluster, log *slog.Logger) *publisher {
+	return &publisher{cluster: c, log: log, marks: make(chan mark, 1), news: make(chan kube.Event, maxNews)}
+}
+
+// set and say are called by the loop alone, and never wait.
+
+func (p *publisher) set(m mark) {
+	select {
+	case <-p.marks:
+	default:
+	}
+	p.marks <- m
+}
+
+func (p *publisher) say(e kube.Event) {
+	select {
+	case p.news <- e:
+	default:
+		p.log.Warn("event dropped: too many wait for the API server", "reason", e.Reason)
+	}
+}
+
+func (p *publisher) run(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() { p.mark(ctx) })
+	both.Go(func() { p.tell(ctx) })
+	both.Wait()
+}
+
+func (p *publisher) mark(ctx context.Context) {
+	var want mark
+	var failed bool
+	timer := time.NewTimer(confirmEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case want = <-p.marks:
+		case <-timer.C:
+		}
+		if want.engine == "" {
+			continue
+		}
+		err := errors.Join(p.cluster.SetCondition(ctx, want.condition), p.cluster.SetEngine(ctx, want.engine))
+		if err != nil && !failed && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "node not marked, trying again", "err", err)
+		}
+		failed = err != nil
+		if failed {
+			timer.Reset(againAfter)
+		} else {
+			timer.Reset(confirmEvery)
+		}
+	}
+}
+
+func (p *publisher) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-p.news:
+			p.deliver(ctx, e)
+		}
+	}
+}
+
+// deliver gives up on an Event that several tries did not bring over: newer ones
+// say more.
+func (p *publisher) deliver(ctx context.Context, e kube.Event) {
+	const tries = 5
+	var err error
+	for try := range tries {
+		if err = p.cluster.Event(ctx, e); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(againAfter << try):
+		}
+	}
+	p.log.WarnContext(ctx, "event not written", "reason", e.Reason, "err", err)
+}
