@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads plan files: YAML that says which cgroup belongs to which
-// tier and which CPUs are fenced for it.
+// Package config reads plan files, YAML that says which cgroup belongs to which
+// tier and which CPUs are fenced for it, and the node agent's configuration.
 //
 // A file is taken whole or refused whole, with every error found in it, each
 // with its file and line. The package opens nothing itself.
@@ -21,7 +21,7 @@ import (
 // about 15 KiB.
 const MaxSize = 1 << 20
 
-// Error is one reason why a plan file is refused.
+// Error is one reason why a file is refused.
 type Error struct {
 	File   string
 	Line   int // 0 if the reason is the file itself
@@ -53,7 +53,7 @@ type Node struct {
 // NotFenced set. The error joins an *Error for everything wrong with the file,
 // in the order of its lines.
 func Parse(name string, data []byte, node Node) (policy.Plan, error) {
-	d := decoder{file: name}
+	d := decoder{file: name, what: "plan", empty: "name at least one cgroup under groups"}
 	d.decode(data)
 	d.validate(node.Topology)
 	d.resolve(node.Cgroups)

@@ -23,6 +23,8 @@ import (
 // first error of a kind and loses the line of everything that is checked later.
 type decoder struct {
 	file   string
+	what   string // the file is: "plan", "configuration"
+	empty  string // why an empty file is refused; "" if it is not
 	plan   policy.Plan
 	places []place // of each group in plan
 	errs   []*Error
@@ -63,7 +65,7 @@ func (d *decoder) decode(data []byte) {
 // document returns the root of the only document in data, nil if there is none.
 func (d *decoder) document(data []byte) *yaml.Node {
 	if len(data) > MaxSize {
-		d.add(0, "%d bytes: a plan file has at most %d", len(data), MaxSize)
+		d.add(0, "%d bytes: a %s file has at most %d", len(data), d.what, MaxSize)
 		return nil
 	}
 	if before, _, found := bytes.Cut(data, []byte{0}); found {
@@ -74,7 +76,9 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	var doc, second yaml.Node
 	err := dec.Decode(&doc)
 	if errors.Is(err, io.EOF) || err == nil && isEmpty(&doc) {
-		d.add(0, "the file is empty: name at least one cgroup under groups")
+		if d.empty != "" {
+			d.add(0, "the file is empty: %s", d.empty)
+		}
 		return nil
 	}
 	if err != nil {
@@ -87,7 +91,7 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	case err != nil:
 		d.syntax(data, err)
 	default:
-		d.add(second.Line, "a second document: a plan file is one")
+		d.add(second.Line, "a second document: a %s file is one", d.what)
 	}
 	return nil
 }
@@ -124,18 +128,18 @@ func isYAML(data []byte) bool {
 	}
 }
 
-// noReferences refuses anchors, aliases and tags: a plan has no use for them,
-// and reviewers should see what they apply.
+// noReferences refuses anchors, aliases and tags: our files have no use for
+// them, and reviewers should see what they apply.
 func (d *decoder) noReferences(n *yaml.Node) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
-		d.add(n.Line, "alias %q: plans are written out", n.Value)
+		d.add(n.Line, "alias %q: %ss are written out", n.Value, d.what)
 		return false
 	case n.Anchor != "":
-		d.add(n.Line, "anchor %q: plans are written out", n.Anchor)
+		d.add(n.Line, "anchor %q: %ss are written out", n.Anchor, d.what)
 		return false
 	case n.Style&yaml.TaggedStyle != 0:
-		d.add(n.Line, "tag %q: plans are plain YAML", n.Tag)
+		d.add(n.Line, "tag %q: %ss are plain YAML", n.Tag, d.what)
 		return false
 	}
 	for _, child := range n.Content {
@@ -166,8 +170,11 @@ func (d *decoder) fields(mapping *yaml.Node, what string, handlers map[string]fu
 
 // fieldNames lists the fields in the order of the documentation.
 func fieldNames(what string) string {
-	if what == "plan" {
+	switch what {
+	case "plan":
 		return "lend, cpuMax, groups"
+	case "configuration":
+		return strings.Join(agentFields, ", ")
 	}
 	return "cgroup, tier, fence"
 }
@@ -244,6 +251,13 @@ var examples = map[string]string{
 	"cgroup": "/system.slice/memcached.service",
 	"tier":   "critical",
 	"fence":  `"0-3,8"`,
+
+	"mode":         "observe",
+	"critical":     "1000000",
+	"background":   "0",
+	"reservedCPUs": `"0-1"`,
+	"deadMan":      "30s",
+	"settle":       "30s",
 }
 
 // text returns a scalar's text. Numbers count: YAML reads fence: 2 as one.
