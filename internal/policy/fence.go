@@ -216,8 +216,8 @@ func (f *fences) extend(d demand) bool {
 			home = c.pool
 		}
 	}
-	if need <= 0 {
-		return true
+	if need <= 0 || f.fenced+1 >= f.open {
+		return need <= 0
 	}
 	added, enough := f.take(f.nearby(home, need), need)
 	if !enough {
