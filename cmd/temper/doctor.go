@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -59,7 +60,7 @@ func writeChecks(w io.Writer, checks []sched.Check) error {
 	}
 	verdict := "this node can run Temper"
 	if failed > 0 {
-		verdict = fmt.Sprintf("%s of %d failed: this node cannot run Temper now", count(failed, "check"), len(checks))
+		verdict = fmt.Sprintf("%s of %d failed: this node cannot run Temper now", view.Count(failed, "check"), len(checks))
 	}
 	if _, err := fmt.Fprintln(w, verdict); err != nil {
 		return fmt.Errorf("write checks: %w", err)

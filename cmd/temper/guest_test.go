@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/sched"
 )
@@ -314,7 +315,7 @@ func TestGuestStopAfterKill(t *testing.T) {
 func checkTop(t *testing.T) {
 	t.Helper()
 	out, _ := command(t, exitOK, "top", "--once", "--interval", "500ms", "-o", "json")
-	var v view
+	var v view.View
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatal(err)
 	}

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
@@ -111,89 +111,6 @@ func (n node) describeLimits(limits []sched.LimitStats, paths map[uint64]string)
 	return nil
 }
 
-// limitView is a CPU limit as -o json prints it: what happened in the interval,
-// and in Total what happened since the limit came.
-type limitView struct {
-	Limit          float64          `json:"limit_cpus"`  // 0: lifted
-	CPUs           float64          `json:"cpus"`        // charged to it
-	KernelCPUs     float64          `json:"kernel_cpus"` // as the kernel counts, in cpu.stat
-	WaitsPerSecond float64          `json:"waits_per_second"`
-	PacedShare     float64          `json:"paced_share"` // of the interval, a thread waited
-	PacedPeriods   uint64           `json:"paced_periods"`
-	Debt           time.Duration    `json:"debt_ns"`
-	Total          sched.LimitStats `json:"total"`
-}
-
-// limits adds what limits did between two readings.
-func (v *view) limits(before, after reading) {
-	then := map[uint64]sched.LimitStats{}
-	for _, l := range before.limits {
-		then[l.ID] = l
-	}
-	v.LimitsNotHeld = after.notHeld
-	for _, now := range after.limits {
-		old, seen := then[now.ID]
-		if !seen || now.Used < old.Used { // it came meanwhile
-			old = sched.LimitStats{KernelUsage: now.KernelUsage}
-		}
-		v.Limits = append(v.Limits, limitView{
-			Limit:          now.CPUs(),
-			CPUs:           v.ratio(now.Used - old.Used),
-			KernelCPUs:     v.ratio(now.KernelUsage - old.KernelUsage),
-			WaitsPerSecond: v.perSecond(grown(old.Waits, now.Waits)),
-			PacedShare:     min(v.ratio(now.Paced-old.Paced), 1),
-			PacedPeriods:   grown(old.PacedPeriods, now.PacedPeriods),
-			Debt:           max(now.Debt-old.Debt, 0),
-			Total:          now,
-		})
-	}
-	slices.SortFunc(v.Limits, func(a, b limitView) int {
-		return cmp.Or(cmp.Compare(b.PacedShare, a.PacedShare), cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(a.Total.ID, b.Total.ID))
-	})
-}
-
-func (v view) limitLines() []string {
-	var lines []string
-	if len(v.Limits) > 0 {
-		lines = table("LIMIT\tCPUS\tKERNEL\tPACED\tPERIODS\tWAITING\tLONGEST WAIT\tLONGEST STOP\tDEBT\tCGROUP", func(row func(...any)) {
-			for _, l := range v.Limits {
-				row(limitText(l.Total), fmt.Sprintf("%.2f", l.CPUs), fmt.Sprintf("%.2f", l.KernelCPUs), fmt.Sprintf("%.0f%%", 100*l.PacedShare),
-					l.PacedPeriods, l.Total.Waiting, short(l.Total.LongestWait), short(l.Total.LongestStop), short(l.Debt), limitedCgroup(l.Total))
-			}
-		})
-	}
-	if v.LimitsNotHeld > 0 {
-		lines = append(lines, notHeldText(v.LimitsNotHeld))
-	}
-	return lines
-}
-
-// limitText is a limit in CPUs, with its burst if it has one.
-func limitText(l sched.LimitStats) string {
-	if l.Quota == 0 {
-		return "lifted"
-	}
-	text := fmt.Sprintf("%.2f", l.CPUs())
-	if l.CPUs() < 0.1 {
-		text = fmt.Sprintf("%.4f", l.CPUs())
-	}
-	if l.Burst > 0 {
-		text += "+" + short(l.Burst)
-	}
-	return text
-}
-
-func limitedCgroup(l sched.LimitStats) string {
-	if l.Cgroup == "" {
-		return fmt.Sprintf("(gone, id %d)", l.ID)
-	}
-	return l.Cgroup
-}
-
-func notHeldText(n uint64) string {
-	return fmt.Sprintf("not held, because all slots were taken: %s (docs/limits.md)", count(int(n), "CPU limit"))
-}
-
 // limitStatus is a limit as status prints it: totals since the limit came.
 type limitStatus struct {
 	Limit float64 `json:"limit_cpus"` // 0: lifted
@@ -233,15 +150,15 @@ func (n node) limitStatuses(e engine) (held []limitStatus, notHeld uint64, err e
 func (s status) limitLines() []string {
 	var lines []string
 	if len(s.Limits) > 0 {
-		lines = table("LIMIT\tUSED\tKERNEL\tPACED\tPERIODS\tLONGEST WAIT\tLONGEST STOP\tDEBT\tCGROUP", func(row func(...any)) {
+		lines = view.Table("LIMIT\tUSED\tKERNEL\tPACED\tPERIODS\tLONGEST WAIT\tLONGEST STOP\tDEBT\tCGROUP", func(row func(...any)) {
 			for _, l := range s.Limits {
-				row(limitText(l.LimitStats), short(l.Used), short(l.KernelUsage), short(l.Paced), l.PacedPeriods,
-					short(l.LongestWait), short(l.LongestStop), short(l.Debt), limitedCgroup(l.LimitStats))
+				row(view.LimitText(l.LimitStats), view.Short(l.Used), view.Short(l.KernelUsage), view.Short(l.Paced), l.PacedPeriods,
+					view.Short(l.LongestWait), view.Short(l.LongestStop), view.Short(l.Debt), view.LimitedCgroup(l.LimitStats))
 			}
 		})
 	}
 	if s.LimitsNotHeld > 0 {
-		lines = append(lines, notHeldText(s.LimitsNotHeld))
+		lines = append(lines, view.NotHeldText(s.LimitsNotHeld))
 	}
 	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/cgroup"
 )
 
@@ -66,7 +67,7 @@ func TestGuestLimits(t *testing.T) {
 		return l.Limit == 0.2 && l.PacedPeriods > 0 && l.Used > 0 && l.KernelUsage > 0
 	})
 	out, _ := command(t, exitOK, "top", "--once", "--interval", "500ms", "-o", "json")
-	var v view
+	var v view.View
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatal(err)
 	}

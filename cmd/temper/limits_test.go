@@ -6,94 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
-	"github.com/temper-sched/temper/internal/sched"
 )
-
-// compareLimits is compare for the limits of readings one second apart.
-func compareLimits(before, after []sched.LimitStats) []limitView {
-	v := view{Interval: time.Second}
-	v.limits(reading{limits: before}, reading{limits: after})
-	return v.Limits
-}
-
-func TestLimitsCountTheInterval(t *testing.T) {
-	r := limitReadings(7)
-	got := compareLimits(r[0], r[1])[0]
-	want := limitView{
-		Limit: 1.5, CPUs: 1.49, KernelCPUs: 1.5, WaitsPerSecond: 400, PacedShare: 0.5, PacedPeriods: 6,
-		Debt: 250 * time.Microsecond, Total: r[1][0],
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestLimitsThatComeAndGo(t *testing.T) {
-	used := func(id uint64, used, kernel time.Duration) []sched.LimitStats {
-		return []sched.LimitStats{{ID: id, Used: used, KernelUsage: kernel}}
-	}
-	for name, c := range map[string]struct {
-		before, after []sched.LimitStats
-		cpus, kernel  float64
-	}{
-		// What the kernel counted before the limit came is not of this interval.
-		"new":                    {nil, used(1, time.Second/2, time.Hour), 0.5, 0},
-		"of another attach":      {used(1, time.Hour, time.Hour), used(1, time.Second/2, time.Hour+time.Second), 0.5, 0},
-		"its cgroup went":        {used(1, time.Second, time.Hour), used(1, 2*time.Second, 0), 1, 0},
-		"nothing used before it": {used(1, 0, 0), used(1, time.Second, time.Second), 1, 1},
-	} {
-		got := compareLimits(c.before, c.after)
-		if len(got) != 1 || got[0].CPUs != c.cpus || got[0].KernelCPUs != c.kernel {
-			t.Errorf("%s: %+v; want %v and %v CPUs", name, got, c.cpus, c.kernel)
-		}
-	}
-	if got := compareLimits(used(1, 1, 1), nil); len(got) != 0 {
-		t.Errorf("a limit whose cgroup is gone is shown: %v", got)
-	}
-}
-
-func TestLimitsThatPaceComeFirst(t *testing.T) {
-	after := []sched.LimitStats{{ID: 1, Used: time.Second}, {ID: 2}, {ID: 3, Paced: time.Second}, {ID: 4, Paced: 2 * time.Second}}
-	var ids []uint64
-	for _, l := range compareLimits(nil, after) {
-		ids = append(ids, l.Total.ID)
-		if l.PacedShare > 1 { // readings are not of one instant
-			t.Errorf("paced for %v of the time", l.PacedShare)
-		}
-	}
-	if diff := cmp.Diff([]uint64{3, 4, 1, 2}, ids); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestLimitText(t *testing.T) {
-	for want, l := range map[string]sched.LimitStats{
-		"1.50":       {Quota: 150 * time.Millisecond, Period: 100 * time.Millisecond},
-		"2.00":       {Quota: 20 * time.Millisecond, Period: 10 * time.Millisecond},
-		"0.0010":     {Quota: time.Millisecond, Period: time.Second},
-		"1.00+100ms": {Quota: time.Second, Period: time.Second, Burst: 100 * time.Millisecond},
-		"lifted":     {Period: time.Microsecond},
-	} {
-		if got := limitText(l); got != want {
-			t.Errorf("%+v: %s, want %s", l, got, want)
-		}
-	}
-	v := view{LimitsNotHeld: 1}
-	if got := strings.Join(v.limitLines(), "\n"); got != "not held, because all slots were taken: 1 CPU limit (docs/limits.md)" {
-		t.Error(got)
-	}
-	if got := (view{}).limitLines(); len(got) > 0 {
-		t.Errorf("without limits: %q", got)
-	}
-}
 
 // kernelSide answers each limit with the error that fails has for its cgroup.
 type kernelSide struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/topology"
@@ -144,8 +145,8 @@ func (n node) announce(e engine, state sched.State, plan policy.Plan, top topolo
 		fences = "CPU " + topology.FormatList(ascending(fenced)) + " fenced"
 	}
 	fmt.Fprintf(n.stdout, "temper: %s %s (%s), plan %d: %s, %s, lend %s\n", verb,
-		count(len(top.Online()), "CPU"), count(len(top.Cores()), "core"),
-		state.Generation, count(len(plan.Groups), "group"), fences, plan.Lend)
+		view.Count(len(top.Online()), "CPU"), view.Count(len(top.Cores()), "core"),
+		state.Generation, view.Count(len(plan.Groups), "group"), fences, plan.Lend)
 }
 
 // attend watches until the scheduler ends or this process is asked to stop. It

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temper-sched/temper/cmd/temper/view"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/topology"
@@ -112,7 +113,7 @@ func (s status) write(out io.Writer) error {
 		fmt.Fprint(w, "scheduler\tstock, Temper is not attached\n")
 	}
 	if s.Attached {
-		fmt.Fprintf(w, "heartbeat\t%s ago, dead-man after %s\n", short(s.HeartbeatAge), s.DeadMan)
+		fmt.Fprintf(w, "heartbeat\t%s ago, dead-man after %s\n", view.Short(s.HeartbeatAge), s.DeadMan)
 	}
 	if s.Exit != nil {
 		fmt.Fprintf(w, "last exit\t%s: %s\n", s.Exit.Reason, s.Exit.Message)

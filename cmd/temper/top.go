@@ -4,20 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"github.com/temper-sched/temper/internal/policy"
-	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/cmd/temper/view"
 )
 
 const shortestInterval = 100 * time.Millisecond
@@ -49,121 +42,52 @@ Ctrl-C ends it. Without a terminal, or with -o json, readings follow each other;
 			return err
 		}
 		defer e.Close()
-		t := top{node: n, engine: e, interval: *interval, once: *once}
-		return t.run(cmd.Context(), t.screen(*format))
+		return view.Follow(cmd.Context(), &top{node: n, engine: e}, view.ScreenOn(n.stdout, *format == outputJSON, *once), *interval, *once)
 	})
 	return cmd
 }
 
-// top reads the counters once per interval and shows the difference.
+// top reads the counters of the attached scheduler.
 type top struct {
-	node     node
-	engine   engine
-	interval time.Duration
-	once     bool
-	paths    map[uint64]string // cgroups by id, as of the last unknown one
+	node   node
+	engine engine
+	paths  map[uint64]string // cgroups by id, as of the last unknown one
 }
 
-// screen is where views go, one after the other.
-type screen interface {
-	show(view) error
-	close() error
-}
-
-func (t *top) screen(format output) screen {
-	switch file, isFile := t.node.stdout.(*os.File); {
-	case format == outputJSON && t.once:
-		return indented{t.node.stdout}
-	case format == outputJSON:
-		return jsonLines{json.NewEncoder(t.node.stdout)}
-	case isFile && !t.once && isTerminal(file):
-		return &terminal{file: file}
-	}
-	return plain{t.node.stdout}
-}
-
-func (t *top) run(ctx context.Context, to screen) (err error) {
-	defer func() { err = errors.Join(err, to.close()) }()
-	before, err := t.read()
-	if err != nil {
-		return err
-	}
-	ticker := time.NewTicker(t.interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		after, err := t.read()
-		if err != nil {
-			return err
-		}
-		v, err := t.view(before, after)
-		if err != nil {
-			return err
-		}
-		if err := to.show(v); err != nil {
-			return fmt.Errorf("show counters: %w", err)
-		}
-		if t.once {
-			return nil
-		}
-		before = after
-	}
-}
-
-// reading is everything that is counted, at one moment.
-type reading struct {
-	stats   sched.Stats
-	limits  []sched.LimitStats
-	notHeld uint64
-}
-
-func (t *top) read() (r reading, err error) {
-	if r.stats, err = t.engine.Stats(); err != nil {
+// Read returns the counters of now.
+func (t *top) Read(context.Context) (r view.Reading, err error) {
+	if r.Stats, err = t.engine.Stats(); err != nil {
 		return r, fmt.Errorf("read counters: %w", err)
 	}
-	if r.limits, err = t.engine.Limits(); err != nil {
+	if r.Limits, err = t.engine.Limits(); err != nil {
 		return r, fmt.Errorf("read counters: %w", err)
 	}
-	if r.notHeld, err = t.engine.LimitsNotHeld(); err != nil {
+	if r.LimitsNotHeld, err = t.engine.LimitsNotHeld(); err != nil {
 		return r, fmt.Errorf("read counters: %w", err)
 	}
 	var ids []uint64
-	for _, l := range r.limits {
+	for _, l := range r.Limits {
 		ids = append(ids, l.ID)
 	}
 	if err := t.learn(ids); err != nil {
 		return r, err
 	}
-	return r, t.node.describeLimits(r.limits, t.paths)
+	return r, t.node.describeLimits(r.Limits, t.paths)
 }
 
-// view adds to the counters what they do not tell: names, and the plan.
-func (t *top) view(before, after reading) (view, error) {
+// Complete adds to the counters what they do not tell: names, and the plan.
+func (t *top) Complete(v *view.View) error {
 	state, err := t.engine.State()
 	if err != nil {
-		return view{}, fmt.Errorf("read state: %w", err)
+		return fmt.Errorf("read state: %w", err)
 	}
 	if !state.Attached {
-		return view{}, errNotAttached
+		return errNotAttached
 	}
 	plan, err := t.engine.Plan()
 	if err != nil {
-		return view{}, fmt.Errorf("read plan in force: %w", err)
+		return fmt.Errorf("read plan in force: %w", err)
 	}
-	v := compare(before.stats, after.stats)
-	v.limits(before, after)
-	v.Generation, v.Lend = state.Generation, plan.Lend.String()
-	if err := t.name(&v, plan); err != nil {
-		return view{}, err
-	}
-	return v, nil
-}
-
-func (t *top) name(v *view, plan policy.Plan) error {
 	var ids []uint64
 	for _, g := range v.Groups {
 		ids = append(ids, g.ID)
@@ -174,18 +98,7 @@ func (t *top) name(v *view, plan policy.Plan) error {
 	if err := t.learn(ids); err != nil {
 		return err
 	}
-	for i := range v.Groups {
-		v.Groups[i].Cgroup = t.paths[v.Groups[i].ID]
-	}
-	fenced := map[int]string{}
-	for _, g := range plan.Groups {
-		for _, cpu := range g.Fence {
-			fenced[cpu] = t.paths[g.ID]
-		}
-	}
-	for i := range v.CPUs {
-		v.CPUs[i].Fence = fenced[v.CPUs[i].CPU]
-	}
+	v.InForce(state.Generation, plan, func(id uint64) string { return t.paths[id] })
 	return nil
 }
 
@@ -212,76 +125,4 @@ func (t *top) learn(ids []uint64) error {
 		}
 	}
 	return nil
-}
-
-type indented struct{ w io.Writer }
-
-func (s indented) show(v view) error { return writeJSON(s.w, v) }
-func (s indented) close() error      { return nil }
-
-type jsonLines struct{ enc *json.Encoder }
-
-func (s jsonLines) show(v view) error { return s.enc.Encode(v) }
-func (s jsonLines) close() error      { return nil }
-
-// plain is for files and pipes: readings below each other.
-type plain struct{ w io.Writer }
-
-const plainWidth = 132
-
-func (s plain) show(v view) error {
-	_, err := fmt.Fprintf(s.w, "%s\n\n", strings.Join(v.text(plainWidth), "\n"))
-	return err
-}
-func (s plain) close() error { return nil }
-
-// terminal redraws in place, on the alternate screen: what was there before
-// comes back at the end.
-type terminal struct {
-	file *os.File
-	open bool
-}
-
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l"
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	toTop       = "\x1b[H"
-	clearLine   = "\x1b[K"
-	clearBelow  = "\x1b[J"
-)
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-func (s *terminal) show(v view) error {
-	width, height := 80, 24
-	if size, err := unix.IoctlGetWinsize(int(s.file.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 && size.Row > 0 {
-		width, height = int(size.Col), int(size.Row)
-	}
-	lines := v.text(width)
-	if len(lines) > height-1 {
-		lines = append(lines[:height-2], fmt.Sprintf("… %d more lines, a taller window shows them", len(lines)-height+2))
-	}
-	var b strings.Builder
-	if !s.open {
-		b.WriteString(enterScreen)
-		s.open = true
-	}
-	b.WriteString(toTop)
-	for _, line := range lines {
-		b.WriteString(line + clearLine + "\n")
-	}
-	b.WriteString(clearBelow)
-	_, err := io.WriteString(s.file, b.String())
-	return err
-}
-
-func (s *terminal) close() error {
-	if !s.open {
-		return nil
-	}
-	_, err := io.WriteString(s.file, leaveScreen)
-	return err
 }

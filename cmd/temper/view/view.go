@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package view compares two readings of a scheduler's counters and draws what
+// happened between them. It is shared by the commands that show it; it reads
+// nothing itself.
+package view
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
+	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 )
 
-// view is what happened between two readings of the counters.
-type view struct {
+// View is what happened between two readings of the counters.
+type View struct {
 	Interval   time.Duration `json:"interval_ns"`
 	Generation uint64        `json:"generation"`
 	Lend       string        `json:"lend"`
@@ -28,6 +32,14 @@ type view struct {
 	// found no slot since the attach.
 	Limits        []limitView `json:"limits"`
 	LimitsNotHeld uint64      `json:"limits_not_held"`
+}
+
+// Reading is everything that is counted, at one moment.
+type Reading struct {
+	Stats  sched.Stats
+	Limits []sched.LimitStats
+	// LimitsNotHeld are those that found no slot since the attach.
+	LimitsNotHeld uint64
 }
 
 // delays are the wakeup delays of an interval.
@@ -63,17 +75,21 @@ type groupView struct {
 	WorstWait time.Duration `json:"worst_wait_ns"` // since the attach
 }
 
-// compare returns what happened between two readings. Counters that ran
+// Compare returns what happened between two readings. Counters that ran
 // backwards belong to a new attach and count as nothing.
-func compare(before, after sched.Stats) view {
-	v := view{Interval: after.At - before.At, WaitBound: after.WaitBound, CPUs: []cpuView{}, Groups: []groupView{}, Limits: []limitView{}}
-	v.tiers(before, after)
-	v.cpus(before, after)
-	v.groups(before, after)
+func Compare(before, after Reading) View {
+	v := View{
+		Interval: after.Stats.At - before.Stats.At, WaitBound: after.Stats.WaitBound,
+		CPUs: []cpuView{}, Groups: []groupView{}, Limits: []limitView{},
+	}
+	v.tiers(before.Stats, after.Stats)
+	v.cpus(before.Stats, after.Stats)
+	v.groups(before.Stats, after.Stats)
+	v.limits(before, after)
 	return v
 }
 
-func (v *view) tiers(before, after sched.Stats) {
+func (v *View) tiers(before, after sched.Stats) {
 	for i, now := range after.Tiers {
 		then := before.Tiers[i]
 		v.Tiers = append(v.Tiers, tierView{
@@ -90,7 +106,7 @@ func (v *view) tiers(before, after sched.Stats) {
 	}
 }
 
-func (v *view) cpus(before, after sched.Stats) {
+func (v *View) cpus(before, after sched.Stats) {
 	then := map[int]sched.CPUTime{}
 	for _, c := range before.CPUs {
 		then[c.CPU] = c
@@ -105,7 +121,7 @@ func (v *view) cpus(before, after sched.Stats) {
 	}
 }
 
-func (v *view) groups(before, after sched.Stats) {
+func (v *View) groups(before, after sched.Stats) {
 	then := map[uint64]sched.GroupStats{}
 	for _, g := range before.Groups {
 		then[g.ID] = g
@@ -124,21 +140,39 @@ func (v *view) groups(before, after sched.Stats) {
 	})
 }
 
-func (v *view) ratio(d time.Duration) float64 {
+// InForce adds what the counters do not tell: the plan, and of each cgroup what
+// name says it is called.
+func (v *View) InForce(generation uint64, plan policy.Plan, name func(id uint64) string) {
+	v.Generation, v.Lend = generation, plan.Lend.String()
+	for i := range v.Groups {
+		v.Groups[i].Cgroup = name(v.Groups[i].ID)
+	}
+	fenced := map[int]string{}
+	for _, g := range plan.Groups {
+		for _, cpu := range g.Fence {
+			fenced[cpu] = name(g.ID)
+		}
+	}
+	for i := range v.CPUs {
+		v.CPUs[i].Fence = fenced[v.CPUs[i].CPU]
+	}
+}
+
+func (v *View) ratio(d time.Duration) float64 {
 	if v.Interval <= 0 || d <= 0 {
 		return 0
 	}
 	return float64(d) / float64(v.Interval)
 }
 
-func (v *view) perSecond(n uint64) float64 {
+func (v *View) perSecond(n uint64) float64 {
 	if v.Interval <= 0 {
 		return 0
 	}
 	return float64(n) / v.Interval.Seconds()
 }
 
-func (v *view) delays(before, after sched.Histogram) delays {
+func (v *View) delays(before, after sched.Histogram) delays {
 	h := after.Sub(before)
 	return delays{WakeupsPerSecond: v.perSecond(h.Count()), P50: h.Quantile(0.5), P99: h.Quantile(0.99)}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package view
 
 import (
 	"io"
@@ -15,9 +15,13 @@ import (
 	"github.com/temper-sched/temper/internal/tier"
 )
 
+func compareStats(before, after sched.Stats) View {
+	return Compare(Reading{Stats: before}, Reading{Stats: after})
+}
+
 func TestCompareCountsTheInterval(t *testing.T) {
 	r := readings()
-	v := compare(r[0], r[1])
+	v := compareStats(r[0], r[1])
 	if v.Interval != time.Second || v.Lent != 0.25 || v.WorstWait != 12*time.Millisecond {
 		t.Errorf("interval %v, lent %v, worst wait %v", v.Interval, v.Lent, v.WorstWait)
 	}
@@ -37,11 +41,11 @@ func TestCompareCountsTheInterval(t *testing.T) {
 func TestCompareAcrossAttaches(t *testing.T) {
 	r := readings()
 	r[1].Tiers[0].WakeupDelay = counted(time.Millisecond, 5)
-	v := compare(r[1], sched.Stats{At: r[1].At + time.Second, CPUs: []sched.CPUTime{{CPU: 0}}})
+	v := compareStats(r[1], sched.Stats{At: r[1].At + time.Second, CPUs: []sched.CPUTime{{CPU: 0}}})
 	if got := v.Tiers[tier.Critical]; got.CPUs != 0 || got.PreemptionsPerSecond != 0 || got.WakeupsPerSecond != 0 {
 		t.Errorf("critical = %+v", got)
 	}
-	if got := compare(r[1], r[1]).Tiers[0]; got.CPUs != 0 || got.WakeupsPerSecond != 0 {
+	if got := compareStats(r[1], r[1]).Tiers[0]; got.CPUs != 0 || got.WakeupsPerSecond != 0 {
 		t.Errorf("two readings at once: %+v", got)
 	}
 }
@@ -65,7 +69,7 @@ func TestCompareDelays(t *testing.T) {
 	after.Tiers[0].WakeupDelay = counted(time.Second, 1000)
 	after.Tiers[0].WakeupDelay.Merge(counted(40*time.Microsecond, 98))
 	after.Tiers[0].WakeupDelay.Merge(counted(3*time.Millisecond, 2))
-	got := compare(before, after).Tiers[0]
+	got := compareStats(before, after).Tiers[0]
 	if got.WakeupsPerSecond != 50 {
 		t.Errorf("%v wakeups a second, want 50", got.WakeupsPerSecond)
 	}
@@ -84,7 +88,7 @@ func TestCompareOrdersGroups(t *testing.T) {
 		group(1, tier.Background, time.Second), group(2, tier.Critical, time.Hour+time.Millisecond), group(3, tier.Critical, time.Second),
 	}}
 	var ids []uint64
-	for _, g := range compare(before, after).Groups {
+	for _, g := range compareStats(before, after).Groups {
 		ids = append(ids, g.ID)
 	}
 	if diff := cmp.Diff([]uint64{3, 2, 1}, ids); diff != "" {
@@ -114,17 +118,17 @@ func TestTerminalKeepsToTheWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := compare(readings()[0], readings()[1])
+	v := compareStats(readings()[0], readings()[1])
 	for id := range 100 {
 		v.CPUs = append(v.CPUs, cpuView{CPU: id, Fence: strings.Repeat("/long", 40)})
 	}
 	screen := &terminal{file: w} // a pipe has no size: 80 by 24
 	for range 2 {
-		if err := screen.show(v); err != nil {
+		if err := screen.Show(v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := screen.close(); err != nil {
+	if err := screen.Close(); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -146,4 +150,23 @@ func TestTerminalKeepsToTheWindow(t *testing.T) {
 			t.Errorf("%d columns in a window of 80: %q", n, line)
 		}
 	}
+}
+
+// readings are two snapshots of a busy node of two CPUs, one second apart.
+func readings() []sched.Stats {
+	before := sched.Stats{At: 10 * time.Second, WaitBound: time.Second, CPUs: []sched.CPUTime{{CPU: 0}, {CPU: 1}}}
+	after := before
+	after.At += time.Second
+	after.CPUs = []sched.CPUTime{{CPU: 0}, {CPU: 1}}
+	after.CPUs[0].Buckets[sched.BucketOwn] = 500 * time.Millisecond
+	after.CPUs[0].Buckets[sched.BucketLent] = 250 * time.Millisecond
+	after.CPUs[0].Buckets[sched.BucketIdle] = 250 * time.Millisecond
+	after.CPUs[1].Buckets[sched.BucketBackground] = time.Second
+	after.Tiers[0].CPU = 500 * time.Millisecond
+	after.Tiers[0].Preemptions = 40
+	after.Tiers[0].WorstWait = 120 * time.Microsecond
+	after.Tiers[3].CPU = 1250 * time.Millisecond
+	after.Tiers[3].Preempted = 40
+	after.Tiers[3].WorstWait = 12 * time.Millisecond
+	return []sched.Stats{before, after}
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package view
 
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/temper-sched/temper/internal/sched"
@@ -38,10 +37,10 @@ const (
 	columnWidth = 60 // a bar, its CPU and some of its cgroup's name
 )
 
-// text returns the view as lines no wider than width.
-func (v view) text(width int) []string {
+// lines returns the view as lines no wider than width.
+func (v View) lines(width int) []string {
 	lines := []string{fmt.Sprintf("temper  plan %d, lend %s, %.2f CPUs lent, worst wait %s of %s",
-		v.Generation, v.Lend, v.Lent, short(v.WorstWait), short(v.WaitBound)), ""}
+		v.Generation, v.Lend, v.Lent, Short(v.WorstWait), Short(v.WaitBound)), ""}
 	lines = append(lines, v.tierLines()...)
 	lines = append(lines, "")
 	lines = append(lines, v.cpuLines(width)...)
@@ -62,42 +61,29 @@ func (v view) text(width int) []string {
 	return lines
 }
 
-func (v view) tierLines() []string {
-	return table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tPREEMPTIONS/S\tPREEMPTED/S\tRESCUES/S", func(row func(...any)) {
+func (v View) tierLines() []string {
+	return Table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tPREEMPTIONS/S\tPREEMPTED/S\tRESCUES/S", func(row func(...any)) {
 		for _, t := range v.Tiers {
-			row(t.Tier, fmt.Sprintf("%.2f", t.CPUs), rate(t.WakeupsPerSecond), t.delay(t.P50), t.delay(t.P99), short(t.WorstWait),
+			row(t.Tier, fmt.Sprintf("%.2f", t.CPUs), rate(t.WakeupsPerSecond), t.delay(t.P50), t.delay(t.P99), Short(t.WorstWait),
 				rate(t.PreemptionsPerSecond), rate(t.PreemptedPerSecond), rate(t.RescuesPerSecond))
 		}
 	})
 }
 
-func (v view) groupLines() []string {
-	return table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tCGROUP", func(row func(...any)) {
+func (v View) groupLines() []string {
+	return Table("TIER\tCPUS\tWAKEUPS/S\tDELAY P50\tP99\tWORST WAIT\tCGROUP", func(row func(...any)) {
 		for _, g := range v.Groups {
 			name := g.Cgroup
 			if name == "" {
 				name = fmt.Sprintf("(gone, id %d)", g.ID)
 			}
-			row(g.Tier, fmt.Sprintf("%.2f", g.CPUs), rate(g.WakeupsPerSecond), g.delay(g.P50), g.delay(g.P99), short(g.WorstWait), name)
+			row(g.Tier, fmt.Sprintf("%.2f", g.CPUs), rate(g.WakeupsPerSecond), g.delay(g.P50), g.delay(g.P99), Short(g.WorstWait), name)
 		}
 	})
 }
 
-// table aligns rows under a header.
-func table(header string, fill func(row func(cells ...any))) []string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, header)
-	fill(func(cells ...any) {
-		format := strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")
-		fmt.Fprintf(w, format+"\n", cells...)
-	})
-	w.Flush() // a strings.Builder takes everything
-	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-}
-
 // cpuLines puts CPUs side by side where there is room, filled by column.
-func (v view) cpuLines(width int) []string {
+func (v View) cpuLines(width int) []string {
 	columns := max(width/columnWidth, 1)
 	rows := (len(v.CPUs) + columns - 1) / columns
 	lines := make([]string, rows)
@@ -133,7 +119,7 @@ func (d delays) delay(percentile time.Duration) string {
 	if d.WakeupsPerSecond == 0 {
 		return "-"
 	}
-	return short(percentile)
+	return Short(percentile)
 }
 
 func rate(perSecond float64) string {
