@@ -26,12 +26,14 @@ var (
 	ErrNotUnified   = errors.New("no cgroup v2 hierarchy")
 	ErrNoController = errors.New("no cpu controller on the cgroup v2 hierarchy")
 	ErrNotCgroup    = errors.New("not a cgroup")
+	ErrNoKubepods   = errors.New("no cgroup of Kubernetes pods")
 )
 
 // Tree is a mounted hierarchy. Its paths start with a slash and are relative to
 // the mount, as in /proc/PID/cgroup and in plans.
 type Tree struct {
 	fsys fs.FS
+	root string // where it is mounted, "" for one that is not
 }
 
 // Open returns the hierarchy mounted at root, or why there is none.
@@ -40,6 +42,7 @@ func Open(root string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup hierarchy %s: %w", root, err)
 	}
+	t.root = root
 	return t, nil
 }
 
