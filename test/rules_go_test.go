@@ -44,7 +44,8 @@ var imports = map[string][]string{
 	},
 }
 
-// owners says which package alone may import a library, and why.
+// owners says which package alone, with those below it, may import a library,
+// and why.
 var owners = []struct{ library, owner, why string }{
 	{"github.com/cilium/ebpf", "internal/sched", "one package speaks BPF"},
 	{"k8s.io/", "internal/kube", "one package speaks Kubernetes"},
@@ -146,7 +147,7 @@ func libraryOwners(tr tree) []string {
 	parsed(tr, func(name string, file *ast.File) {
 		for _, spec := range file.Imports {
 			for _, o := range owners {
-				if strings.HasPrefix(unquote(spec), o.library) && path.Dir(name) != o.owner {
+				if strings.HasPrefix(unquote(spec), o.library) && !strings.HasPrefix(name, o.owner+"/") {
 					out = append(out, fmt.Sprintf("%s: imports %s; only %s may: %s", name, unquote(spec), o.owner, o.why))
 				}
 			}
