@@ -61,12 +61,20 @@ type Probe interface {
 
 // Cgroups are those of the node's pods.
 type Cgroups interface {
-	// Look returns the groups above the pods, and each pod's group by the pod's
-	// UID: paths and ids as they are now.
-	Look() (defaults []policy.Group, pods map[string]policy.Group, err error)
+	// Look returns the groups above the pods, and by UID where the pods are now.
+	Look() (defaults []policy.Group, pods map[string]Place, err error)
 	Limits() ([]policy.Limit, error)
+	// Paths returns the path of every cgroup by its id.
+	Paths() (map[uint64]string, error)
 	// Watch calls changed whenever cgroups of pods come or go, until ctx ends.
 	Watch(ctx context.Context, changed func()) error
+}
+
+// Place is where a pod is.
+type Place struct {
+	Cgroup    string
+	ID        uint64
+	Exclusive []int // CPUs that kubelet gave to it alone
 }
 
 // Cluster is the API server.

@@ -73,8 +73,8 @@ const (
 )
 
 // supervisor decides when the scheduler is attached. It does nothing itself:
-// step takes what is seen and returns what to do; attached, failed, checked and
-// detached take how that went.
+// step takes what is seen and returns what to do; attached, assess and detached
+// take how that went.
 type supervisor struct {
 	enforce bool
 	settle  time.Duration
@@ -98,7 +98,8 @@ type supervisor struct {
 	settled bool
 
 	verdict verdict
-	news    []kube.Event
+	news    []kube.Event   // not told yet
+	endings []sched.Reason // not counted yet
 }
 
 // step looks, and returns what to do.
@@ -167,6 +168,7 @@ func (s *supervisor) watch(in sight) {
 func (s *supervisor) end() {
 	backoff := firstBackoff << min(s.losses, maxDoublings)
 	s.losses++
+	s.endings = append(s.endings, s.ended.Reason)
 	s.retryAt = s.lostAt + backoff
 	switch s.ended.Reason {
 	case sched.Stopped:
@@ -258,8 +260,6 @@ func (s *supervisor) prepare(in sight, try action, otherwise verdict) (action, v
 	}
 	return nothing, otherwise
 }
-
-// adopted and failed, checked and detached: how what step asked for went.
 
 // attached is told of a scheduler that runs now.
 func (s *supervisor) attached(adopted bool) {

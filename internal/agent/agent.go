@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/temper-sched/temper/internal/config"
+	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/metric"
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+// Config is what an agent is told.
+type Config struct {
+	config.Agent
+	Node    string
+	Version string
+	Build   string // of the program: another one opens the eject latch
+	PinDir  string
+	RunDir  string
+}
+
+// Agent keeps a node. Its fields are what it works with; Run does the rest.
+type Agent struct {
+	Config  Config
+	Machine Machine
+	Cgroups Cgroups
+	Cluster Cluster
+	Log     *slog.Logger
+
+	view atomic.Pointer[view] // what the loop published last
+	beat atomic.Int64         // when it ticked last, in Unix nanoseconds
+}
+
+// New returns an agent that does nothing before Run.
+func New(cfg Config, m Machine, g Cgroups, c Cluster, log *slog.Logger) *Agent {
+	return &Agent{Config: cfg, Machine: m, Cgroups: g, Cluster: c, Log: log}
+}
+
+// Run keeps the node until ctx ends. The scheduler stays attached then: the next
+// agent adopts it, or the dead-man ends it. A step that fails is tried again: the
+// kernel keeps the last plan, which is always a valid one.
+func (a *Agent) Run(ctx context.Context) error {
+	ejects, err := loadEjects(a.Config.RunDir, a.Config.Build, a.Machine.Uptime())
+	if err != nil {
+		a.Log.WarnContext(ctx, "ejects before this start are not known", "err", err)
+	}
+	l := a.newLoop(ejects)
+	var others sync.WaitGroup
+	others.Go(func() { l.publisher.run(ctx) })
+	others.Go(func() { l.prober.run(ctx) })
+	others.Go(func() { a.follow(ctx, "cgroups", func() error { return a.Cgroups.Watch(ctx, l.cgroupsChanged) }) })
+	others.Go(func() {
+		a.follow(ctx, "cluster", func() error {
+			return a.Cluster.Run(ctx, func(s kube.Snapshot) {
+				select {
+				case l.heard <- s:
+				case <-ctx.Done():
+				}
+			})
+		})
+	})
+	l.run(ctx)
+	others.Wait()
+	return l.close()
+}
+
+// follow runs what should end with ctx alone, again if it does not.
+func (a *Agent) follow(ctx context.Context, what string, run func() error) {
+	for ctx.Err() == nil {
+		err := run()
+		if ctx.Err() != nil {
+			return
+		}
+		a.Log.WarnContext(ctx, "watch ended, starting it again", "of", what, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(againAfter):
+		}
+	}
+}
+
+// SafeModeFile is the file below dir whose presence is safe mode.
+func SafeModeFile(dir string) string { return filepath.Join(dir, "safe-mode") }
+
+func (l *loop) isSafe() bool {
+	_, err := os.Stat(SafeModeFile(l.Config.RunDir))
+	return err == nil || l.snapshot.Node.SafeMode
+}
+
+func (a *Agent) newLoop(ejects ejectRecord) *loop {
+	return &loop{
+		Agent:     a,
+		publisher: newPublisher(a.Cluster, a.Log),
+		prober:    newProber(a.Machine.Measure, a.Log),
+		heard:     make(chan kube.Snapshot),
+		changed:   make(chan struct{}, 1),
+		done:      make(chan outcome, 1),
+		due:       stopped(),
+		super:     supervisor{enforce: a.Config.Mode == config.Enforce, settle: a.Config.Settle, record: ejects},
+		failing:   map[string]bool{},
+		told:      map[string]string{},
+		counts: counts{
+			ejects: map[sched.Reason]int{}, attach: metric.NewDist(metric.Steps),
+			apply: metric.NewDist(metric.Steps), effective: metric.NewDist(metric.Steps),
+		},
+	}
+}
+
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// loop is what Run's goroutine owns.
+type loop struct {
+	*Agent
+	publisher *publisher
+	prober    *prober
+	heard     chan kube.Snapshot
+	changed   chan struct{} // cgroups came or went
+	done      chan outcome  // of the attach or check under way
+	due       *time.Timer   // for changes that wait for others
+
+	super    supervisor
+	snapshot kube.Snapshot
+	known    bool // the API server was heard of once
+
+	lock    *Lock  // on the node, from the first attach on
+	engine  Engine // nil while no scheduler is held, or remains to be read
+	state   sched.State
+	checks  []sched.Check
+	busy    bool // an attach or check is under way
+	limits  *Follower
+	refused *obstacle
+	unheld  uint64
+	attachN int
+
+	obs       policy.Observation // the last
+	plan      policy.Plan        // decided from it
+	applied   *policy.Plan       // nil: not known
+	plannedAt time.Time
+	dirtyAt   time.Time // when the oldest change was heard of that is not in force; zero: none
+
+	measuring   measuring
+	refreshedAt time.Time
+	beatAt      time.Time
+	marked      mark
+	since       time.Time
+	failing     map[string]bool   // steps, to log the first failure of each
+	told        map[string]string // why pods have no fence, as their Events say
+	counts      counts
+}
+
+// cgroupsChanged never waits: one change that is not taken up yet stands for all.
+func (l *loop) cgroupsChanged() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// note logs the first failure of a step until it works again.
+func (l *loop) note(step string, err error) {
+	if err != nil && !l.failing[step] {
+		l.Log.Warn("step failed, trying again", "step", step, "err", err)
+	}
+	l.failing[step] = err != nil
+}
+
+// close leaves the scheduler as it is.
+func (l *loop) close() error {
+	if l.busy {
+		if out := <-l.done; out.engine != nil {
+			l.engine = out.engine
+		}
+	}
+	if l.lock != nil {
+		defer l.lock.Release()
+	}
+	if l.engine == nil {
+		return nil
+	}
+	return l.engine.Close()
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// replan decides from what is there now, and puts it in force. What fails is
+// tried again with the next change or refresh.
+func (l *loop) replan() {
+	since := l.dirtyAt
+	l.dirtyAt, l.plannedAt = time.Time{}, time.Now()
+	err := l.observe()
+	l.note("observe node", err)
+	// A plan without the pods would take the tiers of all that are attached.
+	if err != nil || !l.known {
+		return
+	}
+	l.plan = policy.Decide(l.plan, l.obs)
+	l.tellUnfenced()
+	if !l.super.held {
+		return
+	}
+	l.yield()
+	var ops []policy.Op
+	if l.applied != nil {
+		if ops = policy.Diff(*l.applied, l.plan); len(ops) == 0 {
+			return
+		}
+	}
+	began := time.Now()
+	err = l.engine.Apply(l.plan)
+	l.note("apply plan", err)
+	if err != nil {
+		l.applied = nil
+		return
+	}
+	l.counts.apply.Observe(time.Since(began))
+	applied := l.plan
+	l.applied = &applied
+	if state, err := l.engine.State(); err == nil {
+		l.state = state
+		l.counts.generation = state.Generation
+	}
+	l.countEffective(ops, since)
+}
+
+// yield forgets what it applied if somebody else has applied a plan since.
+func (l *loop) yield() {
+	if l.applied != nil && l.counts.generation != 0 && l.state.Generation != l.counts.generation {
+		l.applied = nil
+	}
+}
+
+// countEffective counts how long the pods waited that the ops are about.
+func (l *loop) countEffective(ops []policy.Op, since time.Time) {
+	if since.IsZero() {
+		return
+	}
+	pods := map[uint64]bool{}
+	for _, p := range l.obs.Pods {
+		pods[p.ID] = true
+	}
+	for _, op := range ops {
+		if op.Kind == policy.OpSet && pods[op.Group.ID] {
+			l.counts.effective.Observe(time.Since(since))
+		}
+	}
+}
+
+// observe puts together what is known of the node. Cgroups are looked up anew
+// each time: one that was made again has another id.
+func (l *loop) observe() error {
+	top, err := l.Machine.Topology()
+	if err != nil {
+		return err
+	}
+	l.obs.Topology = top
+	defaults, found, err := l.Cgroups.Look()
+	if err != nil {
+		return fmt.Errorf("look at pods' cgroups: %w", err)
+	}
+	obs := policy.Observation{
+		Topology: top, Defaults: defaults,
+		Reserved: l.Config.Reserved, Lend: l.Config.Lend, CPUMax: l.Config.CPUMax,
+	}
+	for _, p := range l.snapshot.Pods {
+		at := found[p.UID]
+		p.Cgroup, p.ID, p.Exclusive = at.Cgroup, at.ID, at.Exclusive
+		obs.Pods = append(obs.Pods, p)
+	}
+	l.obs = obs
+	return nil
+}
+
+// tellUnfenced writes an Event on each critical pod that gets no fence, once.
+func (l *loop) tellUnfenced() {
+	why := map[uint64]string{}
+	for _, g := range l.plan.Groups {
+		if g.NotFenced != "" {
+			why[g.ID] = g.NotFenced
+		}
+	}
+	told := map[string]string{}
+	for _, p := range l.obs.Pods {
+		reason := why[p.ID]
+		if reason == "" || p.ID == 0 || p.Tier != tier.Critical {
+			continue
+		}
+		told[p.UID] = reason
+		if _, before := l.told[p.UID]; !before {
+			l.publisher.say(kube.Event{Pod: &p, Reason: kube.EventCriticalOverCapacity, Message: "no cores are planned for it: " + reason, Warning: true})
+		}
+	}
+	l.told = told
+}
+
+// holdLimits looks after CPU limits, once a second while attached.
+func (l *loop) holdLimits() {
+	if !l.super.held {
+		return
+	}
+	if l.limits != nil {
+		l.note("follow CPU limits", l.limits.Follow())
+	}
+	l.refused = l.checkLimits()
+	unheld, err := l.engine.LimitsNotHeld()
+	l.note("read limits that are not held", err)
+	if err != nil || unheld == l.unheld {
+		return
+	}
+	l.unheld = unheld
+	message := fmt.Sprintf("%d CPU limits found no room and do nothing", unheld)
+	l.publisher.say(kube.Event{Reason: kube.EventLimitNotEnforced, Message: message, Warning: true})
+	if l.Config.CPUMax == policy.CPUMaxRefuse {
+		l.refused = &obstacle{sched.LimitsNotHeld, message}
+	}
+}
+
+// checkLimits returns why not every limit can be held, where all must be.
+func (a *Agent) checkLimits() *obstacle {
+	if a.Config.CPUMax != policy.CPUMaxRefuse {
+		return nil
+	}
+	can, err := a.Machine.LimitSupport()
+	limits, listErr := a.Cgroups.Limits()
+	if err := errors.Join(err, listErr); err != nil {
+		return &obstacle{sched.LimitsNotHeld, err.Error()} // not known to be held
+	}
+	if p := policy.CheckLimits(limits, can); p != nil {
+		return &obstacle{sched.LimitsNotHeld, fmt.Sprintf("cpuMax is refuse: %s; %s", p.Cause, p.Fix)}
+	}
+	return nil
+}
+
+// newFollower returns nil where the kernel itself tells of limits.
+func (l *loop) newFollower() *Follower {
+	can, err := l.Machine.LimitSupport()
+	l.note("find out which CPU limits can be held", err)
+	if err != nil || can.Told {
+		return nil
+	}
+	return &Follower{List: l.Cgroups.Limits, Set: l.engine.SetLimit}
+}
