@@ -4,7 +4,10 @@ package guest
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,6 +17,7 @@ type boot struct {
 	machine  Machine
 	topology Topology
 	kernel   kernel
+	modules  moduleSet
 	qemu     string
 	dir      string
 
@@ -72,6 +76,7 @@ func (b *boot) args() []string {
 		"-chardev", "file,id=port,path=" + b.port(), "-device", "virtserialport,chardev=port,name=temper",
 	}
 	a = append(a, b.topology.args(b.machine.MemoryMB)...)
+	a = append(a, networkArgs(b.machine.Forward)...)
 	switch {
 	case b.accel == accelKVM:
 		return append(a, "-accel", "kvm", "-cpu", "host")
@@ -87,6 +92,19 @@ func (b *boot) args() []string {
 	// next, and so how late an interrupt from another one comes. The plugin has
 	// a finer bound of its own.
 	return append(a, "-netdev", "hubport,id=q0,hubid=9", "-object", "filter-buffer,id=fb0,netdev=q0,interval=20")
+}
+
+// networkArgs are QEMU's arguments for a card that leads to this host alone.
+func networkArgs(forward map[int]int) []string {
+	if len(forward) == 0 {
+		return nil
+	}
+	net := "user,id=net"
+	for _, port := range slices.Sorted(maps.Keys(forward)) {
+		net += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", port, forward[port])
+	}
+	// The card's boot ROM would be a package more, and nothing boots from it.
+	return []string{"-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="}
 }
 
 // commandLine is the kernel's.

@@ -45,6 +45,9 @@ const (
 	DefaultMemoryMB = 1024
 )
 
+// ModulesDir is where a guest finds Machine.Modules.
+const ModulesDir = "/lib/modules"
+
 // ClockFunc returns the plugin that gives each vCPU of the QEMU at path a
 // clock of its own, or why this QEMU cannot have one.
 type ClockFunc func(ctx context.Context, qemuPath, qemuVersion string) (plugin string, err error)
@@ -66,6 +69,17 @@ type Machine struct {
 	// Packages are Debian packages whose files, and the shared libraries
 	// these need, are part of the root file system.
 	Packages []string
+	// Suite is the Debian suite of Packages, by default the one that all of the
+	// root file system is from.
+	Suite string
+	// Modules are modules of the kernel that are put, with those that they
+	// need, into ModulesDir, in the order of names; loading is the command's.
+	Modules []string
+	// Forward gives the guest a network: ports of this host's loopback, and
+	// where they lead in the guest. Its card, for which it needs the module
+	// virtio_net, has to have an address in 10.0.2.0/24, 10.0.2.15 for what is
+	// forwarded. There 10.0.2.2 is this host's loopback.
+	Forward map[int]int
 	// Files are copied in: guest path to host path. A directory is copied
 	// with all that is below it.
 	Files map[string]string
@@ -84,6 +98,9 @@ func (m Machine) withDefaults() Machine {
 	}
 	if m.MemoryMB == 0 {
 		m.MemoryMB = DefaultMemoryMB
+	}
+	if m.Suite == "" {
+		m.Suite = rootSuite
 	}
 	m.Packages = slices.Sorted(slices.Values(m.Packages))
 	m.Packages = slices.Compact(m.Packages)

@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// rootSuite is where the files of the root file system come from. Its C
-// library is at least as new as those of the hosts that test binaries with
+// rootSuite is where the files of the root file system come from, unless a
+// machine names another. Its C library is at least as new as those of the hosts that test binaries with
 // cgo come from.
 const rootSuite = "trixie"
 
@@ -46,16 +46,22 @@ type rootfs struct {
 	path string
 }
 
-// resolveRoot returns the archive with these packages' files and with init as
-// process 1, building it on first use.
-func resolveRoot(ctx context.Context, packages []string, init string, log *slog.Logger) (rootfs, error) {
-	initBytes, err := os.ReadFile(init)
+// rootSpec is what a root file system is made of.
+type rootSpec struct {
+	suite    string
+	packages []string
+	init     string // the host's path of process 1
+}
+
+// resolve returns the archive, building it on first use.
+func (s rootSpec) resolve(ctx context.Context, log *slog.Logger) (rootfs, error) {
+	initBytes, err := os.ReadFile(s.init)
 	if err != nil {
 		return rootfs{}, fmt.Errorf("read guest init: %w", err)
 	}
-	key := digest([]byte(rootRecipe), []byte(rootSuite), []byte(strings.Join(packages, " ")), initBytes)
+	key := digest([]byte(rootRecipe), []byte(s.suite), []byte(strings.Join(s.packages, " ")), initBytes)
 	r, dir, err := cached(ctx, filepath.Join("root", key), log, func(a *archive, dir string) (rootfs, error) {
-		return buildRoot(ctx, a, packages, init, filepath.Join(dir, "root.cpio"))
+		return s.build(ctx, a, filepath.Join(dir, "root.cpio"))
 	})
 	if err != nil {
 		return rootfs{}, fmt.Errorf("build root file system: %w", err)
@@ -64,16 +70,16 @@ func resolveRoot(ctx context.Context, packages []string, init string, log *slog.
 	return r, nil
 }
 
-// buildRoot writes the archive. Requested packages are kept whole; of the
+// build writes the archive. Requested packages are kept whole; of the
 // packages that they depend on, only the shared libraries that their programs
 // need.
-func buildRoot(ctx context.Context, a *archive, packages []string, init, archivePath string) (rootfs, error) {
+func (s rootSpec) build(ctx context.Context, a *archive, archivePath string) (rootfs, error) {
 	r := rootfs{Packages: map[string]string{}}
-	wanted, err := a.whole(append(slices.Clone(basePackages), packages...))
+	wanted, err := a.whole(s.suite, append(slices.Clone(basePackages), s.packages...))
 	if err != nil {
 		return r, err
 	}
-	libs, err := a.libraries(wanted, []string{rootSuite})
+	libs, err := a.libraries(wanted, []string{s.suite})
 	if err != nil {
 		return r, err
 	}
@@ -100,17 +106,17 @@ func buildRoot(ctx context.Context, a *archive, packages []string, init, archive
 	if err := addSystem(ctx, own); err != nil {
 		return r, err
 	}
-	if err := own.copyFrom("init", init); err != nil {
+	if err := own.copyFrom("init", s.init); err != nil {
 		return r, err
 	}
 	return r, writeArchive(archivePath, own)
 }
 
 // whole returns the named packages and the parts that they are split into.
-func (a *archive) whole(names []string) ([]*pkg, error) {
+func (a *archive) whole(suite string, names []string) ([]*pkg, error) {
 	var out []*pkg
 	for len(names) > 0 {
-		p, err := a.newest(names[0], rootSuite)
+		p, err := a.newest(names[0], suite)
 		if err != nil {
 			return nil, err
 		}

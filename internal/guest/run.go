@@ -87,7 +87,10 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 	if init, err = resolveInit(ctx, c.Log); err != nil {
 		return nil, root, err
 	}
-	if root, err = resolveRoot(ctx, b.machine.Packages, init, c.Log); err != nil {
+	if root, err = (rootSpec{b.machine.Suite, b.machine.Packages, init}).resolve(ctx, c.Log); err != nil {
+		return nil, root, err
+	}
+	if b.modules, err = resolveModules(ctx, b.kernel, b.machine.Modules, c.Log); err != nil {
 		return nil, root, err
 	}
 	if err := b.choose(ctx, c, version); err != nil {
@@ -112,6 +115,9 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
 	own, err := c.files(b.machine.Files)
 	if err != nil {
+		return err
+	}
+	if err := b.modules.copyTo(own); err != nil {
 		return err
 	}
 	f, err := os.Create(b.initrd())
