@@ -145,31 +145,36 @@ func (c *Cluster) Report(ctx context.Context, a Agent) ([]byte, error) {
 	return text, nil
 }
 
-// DaemonSet is how far the agent's is rolled out.
+// DaemonSet is how far one of the agents' is rolled out.
 type DaemonSet struct {
+	Name                    string
 	Desired, Updated, Ready int
 	// Observed is false until the controller has seen its last change.
 	Observed bool
 }
 
-// DaemonSet returns the agent's.
-func (c *Cluster) DaemonSet(ctx context.Context, namespace string) (DaemonSet, error) {
-	var object struct {
-		Metadata struct {
-			Generation int64 `json:"generation"`
-		} `json:"metadata"`
-		Status struct {
-			Observed int64 `json:"observedGeneration"`
-			Desired  int   `json:"desiredNumberScheduled"`
-			Updated  int   `json:"updatedNumberScheduled"`
-			Ready    int   `json:"numberReady"`
-		} `json:"status"`
+// DaemonSets returns those of the agents: one, and the canaries'.
+func (c *Cluster) DaemonSets(ctx context.Context, namespace string) ([]DaemonSet, error) {
+	var list struct {
+		Items []struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Status   struct {
+				Observed int64 `json:"observedGeneration"`
+				Desired  int   `json:"desiredNumberScheduled"`
+				Updated  int   `json:"updatedNumberScheduled"`
+				Ready    int   `json:"numberReady"`
+			} `json:"status"`
+		} `json:"items"`
 	}
-	if err := c.get(ctx, "/apis/apps/v1/namespaces/"+namespace+"/daemonsets/"+AgentName, &object); err != nil {
-		return DaemonSet{}, fmt.Errorf("get DaemonSet %s/%s: %w", namespace, AgentName, err)
+	if err := c.list(ctx, "/apis/apps/v1/namespaces/"+namespace+"/daemonsets", AgentSelector, &list); err != nil {
+		return nil, fmt.Errorf("list DaemonSets in namespace %s: %w", namespace, err)
 	}
-	s := object.Status
-	return DaemonSet{s.Desired, s.Updated, s.Ready, s.Observed >= object.Metadata.Generation}, nil
+	var sets []DaemonSet
+	for _, item := range list.Items {
+		s := item.Status
+		sets = append(sets, DaemonSet{item.Metadata.Name, s.Desired, s.Updated, s.Ready, s.Observed >= item.Metadata.Generation})
+	}
+	return sets, nil
 }
 
 // PriorityClass is a class that pods may have.

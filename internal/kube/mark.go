@@ -67,7 +67,12 @@ func (c *Client) SetCondition(ctx context.Context, want Condition) error {
 	if !differs {
 		return nil
 	}
-	patch := map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{next}}}
+	// A list of conditions is merged by type, and one by its fields: an empty
+	// message left out would leave the old one there.
+	patch := map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+		"type": next.Type, "status": next.Status, "reason": next.Reason, "message": next.Message,
+		"lastHeartbeatTime": next.LastHeartbeatTime, "lastTransitionTime": next.LastTransitionTime,
+	}}}}
 	if err := c.patchNode(ctx, types.StrategicMergePatchType, patch, "status"); err != nil {
 		return fmt.Errorf("set condition of node %s: %w", c.node, err)
 	}

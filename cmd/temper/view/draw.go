@@ -88,7 +88,7 @@ func (v View) cpuLines(width int) []string {
 	rows := (len(v.CPUs) + columns - 1) / columns
 	lines := make([]string, rows)
 	for i, c := range v.CPUs {
-		cell := fmt.Sprintf("%4d [%s] %s", c.CPU, c.bar(), c.Fence)
+		cell := fmt.Sprintf("%4d [%s] %s", c.CPU, c.bar(), Line(c.Fence))
 		if i/rows < columns-1 {
 			cell = fmt.Sprintf("%-*.*s", width/columns, width/columns-1, cell)
 		}

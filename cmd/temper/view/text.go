@@ -4,9 +4,11 @@ package view
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // Table aligns rows under a header.
@@ -15,8 +17,11 @@ func Table(header string, fill func(row func(cells ...any))) []string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, header)
 	fill(func(cells ...any) {
-		format := strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")
-		fmt.Fprintf(w, format+"\n", cells...)
+		texts := make([]string, len(cells))
+		for i, cell := range cells {
+			texts[i] = Line(fmt.Sprint(cell))
+		}
+		fmt.Fprintln(w, strings.Join(texts, "\t"))
 	})
 	w.Flush() // a strings.Builder takes everything
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
@@ -41,4 +46,18 @@ func Short(d time.Duration) string {
 		return d.Round(time.Microsecond).String()
 	}
 	return d.String()
+}
+
+// Line is text in one line that a terminal only prints: what would move the
+// cursor or end the line is spelled out.
+func Line(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+	}
+	return b.String()
 }

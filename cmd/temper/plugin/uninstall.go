@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/kube"
+)
+
+func (p *plugin) newUninstall() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove Temper from the cluster and say whether anything is left",
+		Long: `Remove Temper from the cluster, in the order that leaves nothing behind: safe mode on
+every node, until each has said that the kernel's own scheduler runs it; then the
+objects of the install, the agents first; then the label, the annotation and the
+condition on the nodes.
+
+It may be run in any state, and again. --verify only looks: the exit code is 0 if
+nothing is left and 1 otherwise.`,
+		Example: "  kubectl temper uninstall --dry-run\n  kubectl temper uninstall --yes\n  kubectl temper uninstall --verify",
+		Args:    cobra.NoArgs,
+	}
+	verify := cmd.Flags().Bool("verify", false, "only say what is left")
+	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	dryRun := cmd.Flags().Bool("dry-run", false, "only say what would be done")
+	timeout := cmd.Flags().Duration("timeout", time.Minute, "how long to wait for the nodes, and then for the objects")
+	cmd.RunE = action(func(ctx context.Context, _ []string) error {
+		c, err := p.open()
+		if err != nil {
+			return err
+		}
+		left, err := p.leftovers(ctx, c)
+		if err != nil {
+			return err
+		}
+		if *verify {
+			return p.verify(left)
+		}
+		if left.none() {
+			_, err := fmt.Fprintln(p.text, "nothing is left of Temper")
+			return err
+		}
+		if err := p.list("to remove:", left); err != nil || *dryRun {
+			return err
+		}
+		if !*yes && !p.confirmed() {
+			return errors.New("uninstall: not confirmed")
+		}
+		return p.uninstall(ctx, c, left, *timeout)
+	})
+	return cmd
+}
+
+// leftovers are what is there of an install.
+type leftovers struct {
+	objects []kube.Object
+	nodes   []node // with an agent or traces
+}
+
+func (p *plugin) leftovers(ctx context.Context, c *kube.Cluster) (left leftovers, err error) {
+	if left.objects, err = c.Objects(ctx, p.installed()); err != nil {
+		return left, err
+	}
+	left.nodes, err = p.look(ctx, c, selection{})
+	return left, err
+}
+
+func (l leftovers) none() bool {
+	return len(l.objects) == 0 && len(l.nodes) == 0
+}
+
+func (l leftovers) lines() []string {
+	var out []string
+	for _, o := range l.objects {
+		out = append(out, o.String())
+	}
+	for _, n := range l.nodes {
+		if traces := tracesOn(n); len(traces) > 0 {
+			out = append(out, "Node "+n.Name+": "+strings.Join(traces, ", "))
+		}
+	}
+	return out
+}
+
+func tracesOn(n node) []string {
+	var traces []string
+	if n.Engine != "" {
+		traces = append(traces, "label "+kube.EngineLabel)
+	}
+	if n.Annotated {
+		traces = append(traces, "annotation "+kube.SafeModeAnnotation)
+	}
+	if n.Condition != nil {
+		traces = append(traces, "condition "+kube.ConditionType)
+	}
+	return traces
+}
+
+func (p *plugin) list(head string, left leftovers) error {
+	fmt.Fprintln(p.text, head)
+	for _, text := range left.lines() {
+		if _, err := fmt.Fprintf(p.text, "  %s\n", line(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *plugin) verify(left leftovers) error {
+	if left.none() {
+		_, err := fmt.Fprintln(p.text, "nothing is left of Temper")
+		return err
+	}
+	if err := p.list("left:", left); err != nil {
+		return err
+	}
+	return &failure{code: exitError, fix: "kubectl temper uninstall"}
+}
+
+func (p *plugin) confirmed() bool {
+	fmt.Fprint(p.text, "Remove all of this? Type yes: ")
+	answer, _ := bufio.NewReader(p.Stdin).ReadString('\n') // no answer is no
+	return strings.TrimSpace(answer) == "yes"
+}
+
+func (p *plugin) uninstall(ctx context.Context, c *kube.Cluster, left leftovers, timeout time.Duration) error {
+	if err := p.takeOff(ctx, c, left.nodes, timeout); err != nil {
+		return err
+	}
+	releases, err := c.HelmReleases(ctx, p.installed(), left.objects)
+	if err == nil && len(releases) > 0 { // who may not list secrets is not told
+		return &failure{
+			code: exitError,
+			err:  fmt.Errorf("the objects belong to Helm: %s", strings.Join(releases, ", ")),
+			fix:  fmt.Sprintf("helm uninstall %s -n %s, then kubectl temper uninstall again: the nodes are in safe mode", releases[0], p.installed()),
+		}
+	}
+	if err := p.deleteObjects(ctx, c, timeout); err != nil {
+		return err
+	}
+	return p.cleanNodes(ctx, c)
+}
+
+// takeOff returns when no node that can be asked has the scheduler.
+func (p *plugin) takeOff(ctx context.Context, c *kube.Cluster, nodes []node, timeout time.Duration) error {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if _, err := p.annotate(ctx, c, names, true); err != nil {
+		return err
+	}
+	away, err := p.await(ctx, c, names, true, timeout)
+	if err == nil && len(away) > 0 {
+		fmt.Fprintf(p.text, "goes on without %s: %s\n", line(strings.Join(away, ", ")), whileAway)
+	}
+	return err
+}
+
+// deleteObjects deletes until nothing is left: what is deleted late may have
+// made something meanwhile.
+func (p *plugin) deleteObjects(ctx context.Context, c *kube.Cluster, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		objects, err := c.Objects(ctx, p.installed())
+		if err != nil {
+			return err
+		}
+		if len(objects) == 0 {
+			return nil
+		}
+		for _, o := range objects {
+			if o.Deleting {
+				continue
+			}
+			if err := c.Delete(ctx, o); err != nil {
+				return err
+			}
+			fmt.Fprintf(p.text, "deleted %s\n", line(o.String()))
+		}
+		if !p.pause(ctx) {
+			return &failure{
+				code: exitError, err: fmt.Errorf("%s not gone after %s: %s", view.Count(len(objects), "object"), timeout, objects[0]),
+				fix: "kubectl temper uninstall again; finalizers of others may hold it",
+			}
+		}
+	}
+}
+
+// cleanNodes comes last: an agent that still ran would put it all back.
+func (p *plugin) cleanNodes(ctx context.Context, c *kube.Cluster) error {
+	nodes, err := c.Nodes(ctx, "")
+	if err != nil {
+		return err
+	}
+	nodes = slices.DeleteFunc(nodes, func(n kube.NodeState) bool { return !n.Touched() })
+	for _, n := range nodes {
+		if err := c.CleanNode(ctx, n.Name); err != nil && !kube.IsNotFound(err) {
+			return err
+		}
+		fmt.Fprintf(p.text, "cleaned node %s\n", line(n.Name))
+	}
+	fmt.Fprintln(p.text, "nothing is left of Temper")
+	return nil
+}
