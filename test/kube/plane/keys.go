@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// writeKeys writes ca.crt, api.crt and api.key, and returns the first. The
-// authority's key is thrown away.
-func writeKeys(dir string) (ca []byte, err error) {
+// writeKeys writes ca.crt, api.crt and api.key, good for the addresses, and
+// returns the first. The authority's key is thrown away.
+func writeKeys(dir string, addresses []net.IP) (ca []byte, err error) {
 	authority, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func writeKeys(dir string) (ca []byte, err error) {
 		return nil, err
 	}
 	leaf := certificate(2, "kube-apiserver")
-	leaf.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	leaf.IPAddresses = addresses
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &key.PublicKey, authority)
 	if err != nil {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plane runs a real control plane for tests: etcd and kube-apiserver on
-// loopback, without a scheduler, controllers or nodes. tools/kube builds them.
+// loopback, without a scheduler, controllers or nodes unless a Node is asked
+// for. tools/kube builds them.
 //
-// Who may do what is RBAC's. Nothing makes service accounts' default tokens or
-// removes what a deleted namespace held; pods need no service account.
+// Who may do what is RBAC's. Without a Node nothing makes service accounts'
+// default tokens or removes what a deleted namespace held; pods need no service
+// account.
 package plane
 
 import (
@@ -30,6 +32,8 @@ const startTimeout = 3 * time.Minute
 type Config struct {
 	Dir string // for its data, keys and logs
 	Bin string // where etcd and kube-apiserver are
+	// Node is nil in a cluster without one.
+	Node *Node
 }
 
 // Plane is a control plane that runs.
@@ -38,10 +42,13 @@ type Plane struct {
 
 	config Config
 	token  string // Admin's
+	port   string // of the API server
 	client *http.Client
 	etcd   *process
 	api    *process // nil while stopped
 	args   []string // of the API server
+
+	controllers []*process
 }
 
 // ForTest starts a control plane for the test. Without TEMPER_KUBE_BIN, where
@@ -70,15 +77,20 @@ func Start(ctx context.Context, c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{URL: "https://" + ports[0], config: c, token: rand.Text()}
-	ca, err := writeKeys(c.Dir)
+	if _, p.port, err = net.SplitHostPort(ports[0]); err != nil {
+		return nil, err
+	}
+	ca, err := writeKeys(c.Dir, c.addresses())
 	if err != nil {
 		return nil, fmt.Errorf("write keys: %w", err)
 	}
 	p.client = &http.Client{Transport: transport(ca)}
-	if err := os.WriteFile(p.file("tokens"), []byte(p.token+","+Admin+",1,system:masters\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("write tokens: %w", err)
+	if err := p.writeTokens(); err != nil {
+		return nil, err
 	}
-	p.args = p.apiArgs(ports[0], ports[1])
+	if p.args, err = p.apiArgs(ports[1]); err != nil {
+		return nil, err
+	}
 	p.etcd, err = start(filepath.Join(c.Bin, "etcd"), p.file("etcd.log"),
 		"--data-dir="+p.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=http://"+ports[1], "--advertise-client-urls=http://"+ports[1],
@@ -86,7 +98,11 @@ func Start(ctx context.Context, c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.StartAPI(ctx); err != nil {
+	err = p.StartAPI(ctx)
+	if err == nil && c.Node != nil {
+		err = p.startControllers()
+	}
+	if err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -95,21 +111,24 @@ func Start(ctx context.Context, c Config) (*Plane, error) {
 
 func (p *Plane) file(name string) string { return filepath.Join(p.config.Dir, name) }
 
-func (p *Plane) apiArgs(listen, etcd string) []string {
-	host, port, _ := net.SplitHostPort(listen)
-	return []string{
+func (p *Plane) apiArgs(etcd string) ([]string, error) {
+	args := []string{
 		"--etcd-servers=http://" + etcd,
-		"--bind-address=" + host, "--secure-port=" + port,
+		"--bind-address=127.0.0.1", "--secure-port=" + p.port,
 		"--advertise-address=10.0.0.2", "--endpoint-reconciler-type=none", // of the Service nobody uses
 		"--tls-cert-file=" + p.file("api.crt"), "--tls-private-key-file=" + p.file("api.key"),
-		"--token-auth-file=" + p.file("tokens"), "--anonymous-auth=false", "--authorization-mode=RBAC",
+		"--token-auth-file=" + p.file("tokens"), "--anonymous-auth=false",
 		"--service-account-issuer=https://temper.invalid",
 		"--service-account-key-file=" + p.file("api.key"), "--service-account-signing-key-file=" + p.file("api.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--disable-admission-plugins=ServiceAccount",
 		"--enable-priority-and-fairness=false", // costs a small machine half its start
 		"--allow-privileged",
 	}
+	if p.config.Node == nil {
+		return append(args, "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"), nil
+	}
+	more, err := p.nodeArgs()
+	return append(args, more...), err
 }
 
 // StartAPI starts the API server again, where it was.
@@ -150,8 +169,11 @@ func (p *Plane) StopAPI() {
 	p.client.CloseIdleConnections()
 }
 
-// Close ends both.
+// Close ends all.
 func (p *Plane) Close() {
+	for _, c := range p.controllers {
+		c.kill()
+	}
 	p.StopAPI()
 	p.etcd.kill()
 }
@@ -162,20 +184,27 @@ func (p *Plane) Kubeconfig(user string) (string, error) {
 	if user == Admin {
 		return p.KubeconfigOf(p.token)
 	}
-	return p.writeKubeconfig(p.token, fmt.Sprintf(", as: %q, as-groups: [%s]", user, groupsOf(user)))
+	return p.writeKubeconfig(p.cluster(), p.token, fmt.Sprintf(", as: %q, as-groups: [%s]", user, groupsOf(user)))
 }
 
 // KubeconfigOf writes a file for whoever has the token, and returns its path.
-func (p *Plane) KubeconfigOf(token string) (string, error) { return p.writeKubeconfig(token, "") }
+func (p *Plane) KubeconfigOf(token string) (string, error) {
+	return p.writeKubeconfig(p.cluster(), token, "")
+}
 
-func (p *Plane) writeKubeconfig(token, more string) (string, error) {
+// cluster is how a kubeconfig on this machine names the API server.
+func (p *Plane) cluster() string {
+	return fmt.Sprintf("server: %q, certificate-authority: %q", p.URL, p.file("ca.crt"))
+}
+
+func (p *Plane) writeKubeconfig(cluster, token, more string) (string, error) {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
-clusters: [{name: it, cluster: {server: %q, certificate-authority: %q}}]
+clusters: [{name: it, cluster: {%s}}]
 users: [{name: it, user: {token: %q%s}}]
 contexts: [{name: it, context: {cluster: it, user: it}}]
 current-context: it
-`, p.URL, p.file("ca.crt"), token, more)
+`, cluster, token, more)
 	f, err := os.CreateTemp(p.config.Dir, "kubeconfig-")
 	if err != nil {
 		return "", fmt.Errorf("write kubeconfig: %w", err)
