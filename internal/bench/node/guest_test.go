@@ -239,8 +239,9 @@ func TestZStaticKeepsThemApart(t *testing.T) {
 	if got := w.Ledger.BackgroundCPUs(); got < 1.9 || got > 2.01 {
 		t.Errorf("background got %.2f CPUs of its two: cpusets %v", got, w.Cpusets)
 	}
-	// Kernel threads are a lower tier too, but take microseconds.
-	if p := w.Probe.Tiers["critical"]; p.Inversion > p.CPUTime/1000 {
+	// Kernel threads are a lower tier too, and wherever one runs several may wait
+	// for it: up to a thousandth. Without cpusets it is more than a tenth.
+	if p := w.Probe.Tiers["critical"]; p.Inversion > p.CPUTime/100 {
 		t.Errorf("critical work waited for %v, but background may not use its CPUs", p.Inversion)
 	}
 }
