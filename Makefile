@@ -71,8 +71,23 @@ guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
 
+image: ## the agent's image for amd64 and arm64, an OCI layout, and its modules (SPDX), in out/
+	go run ./tools/image $(ARGS)
+
+manifests: ## deploy/manifests, as the chart renders them
+	go run ./tools/installcheck -write
+
+install-check: ## chart, manifests and alert rules, by helm, kubeconform and promtool; their first build takes minutes
+	go run ./tools/installcheck
+
 targets: ## the table of targets in README, from the committed records
 	go run ./cmd/temper-lab targets --readme README.md
+
+kube: ## builds a real control plane in the cache: PROGRAMS="etcd kube-apiserver"
+	@go run ./tools/kube $(or $(PROGRAMS),etcd kube-apiserver)
+
+kube-api-test: ## internal/kube and the released manifests against a real API server
+	TEMPER_KUBE_BIN=$$(go run ./tools/kube etcd kube-apiserver) REQUIRE_ALL=1 CGO_ENABLED=0 go test -count=1 -v ./test/kube
 
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...
@@ -86,4 +101,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help targets demo bench bench-quick build test check fmt format vet lint unit guest inguest generate generate-diff ci
+.PHONY: help image manifests install-check targets demo bench bench-quick build test check fmt format vet lint unit guest inguest kube kube-api-test generate generate-diff ci

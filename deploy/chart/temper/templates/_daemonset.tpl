@@ -82,7 +82,7 @@ spec:
         - name: agent
           image: {{ printf "%s:%s" .root.Values.image.repository (.tag | default .root.Chart.AppVersion) | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-          args: [--config=/etc/temper/agent.yaml]
+          args: [--config=/etc/temper/agent.yaml, --pin-dir=/run/bpf/temper]
           env:
             - name: NODE_NAME
               valueFrom:
