@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// server is a source that can be away.
+type server struct {
+	pods    []corev1.Pod
+	watcher *watch.FakeWatcher
+	away    bool
+	lists   int
+}
+
+func (s *server) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	s.lists++
+	if s.away {
+		return nil, errors.New("connection refused")
+	}
+	return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: s.pods}, nil
+}
+
+func (s *server) watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	if s.away {
+		return nil, errors.New("connection refused")
+	}
+	s.watcher = watch.NewFake()
+	return s.watcher, nil
+}
+
+// watching runs f while a view follows the server, in virtual time.
+func watching(t *testing.T, s *server, f func(last func() Snapshot)) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(thresholds)
+		nodeSink{v}.connected(true)
+		var last Snapshot
+		ctx, cancel := context.WithCancel(t.Context())
+		go newFeed("pods", s, podSink{v}, slog.New(slog.DiscardHandler)).run(ctx)
+		go v.publish(ctx, func(s Snapshot) { last = s })
+		f(func() Snapshot {
+			time.Sleep(2 * coalesce) // virtual
+			synctest.Wait()
+			return last
+		})
+		cancel()
+		if s.watcher != nil {
+			s.watcher.Stop()
+		}
+		synctest.Wait()
+	})
+}
+
+func TestFeedSurvivesTheServer(t *testing.T) {
+	s := &server{pods: []corev1.Pod{*pod(func(*corev1.Pod) {})}}
+	watching(t, s, func(last func() Snapshot) {
+		first := last()
+		if !first.Connected || len(first.Pods) != 1 {
+			t.Fatalf("at first: %+v", first)
+		}
+		time.Sleep(time.Minute)
+		s.away = true
+		s.watcher.Stop()
+		if got := last(); got.Connected || len(got.Pods) != 1 {
+			t.Errorf("server away: %+v", got)
+		}
+		lists := s.lists
+		time.Sleep(time.Hour)
+		if n := s.lists - lists; n < 100 || n > 600 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		s.away = false
+		s.pods = append(s.pods, *pod(func(p *corev1.Pod) { p.UID = "bbbb-2" }))
+		time.Sleep(2 * maxDelay)
+		got := last()
+		if !got.Connected || len(got.Pods) != 2 {
+			t.Errorf("server back: %+v", got)
+		}
+		if got.Seen["aaaa-1"] != first.Seen["aaaa-1"] || !got.Seen["bbbb-2"].After(first.Seen["aaaa-1"]) {
+			t.Errorf("first seen: %v, before %v", got.Seen, first.Seen)
+		}
+	})
+}
+
+func TestFeedGoesOnWhereTheWatchEnded(t *testing.T) {
+	s := &server{}
+	watching(t, s, func(last func() Snapshot) {
+		last()
+		time.Sleep(watchFor)
+		s.watcher.Stop()
+		if got := last(); !got.Connected || s.lists != 1 {
+			t.Errorf("connected %v, %d lists", got.Connected, s.lists)
+		}
+		s.watcher.Add(pod(func(*corev1.Pod) {}))
+		if got := last(); len(got.Pods) != 1 {
+			t.Errorf("got %+v", got)
+		}
+		s.watcher.Delete(pod(func(*corev1.Pod) {}))
+		if got := last(); len(got.Pods) != 0 {
+			t.Errorf("got %+v", got)
+		}
+		s.watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: 410})
+		time.Sleep(time.Second)
+		if got := last(); !got.Connected || s.lists != 2 {
+			t.Errorf("after an expired watch: connected %v, %d lists", got.Connected, s.lists)
+		}
+	})
+}
+
+func TestNoSnapshotBeforeTheFirstList(t *testing.T) {
+	v := newView(thresholds)
+	nodeSink{v}.connected(true)
+	if s, ok := v.snapshot(); ok {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestOfTwoPodsWithOneUID(t *testing.T) {
+	claims := func(name string, age time.Duration) *corev1.Pod {
+		return pod(func(p *corev1.Pod) {
+			p.Name, p.UID = name, "0000-"+p.UID
+			p.CreationTimestamp = metav1.NewTime(created.Add(-age))
+			p.Annotations[corev1.MirrorPodAnnotationKey] = "aaaa-1"
+		})
+	}
+	younger := claims("younger", 0)
+	younger.UID = "cccc-3"
+	real := pod(func(p *corev1.Pod) { p.Name = "real" })
+	for name, test := range map[string]struct {
+		pods []runtime.Object
+		want string
+	}{
+		"it is one's own":       {[]runtime.Object{claims("older", time.Hour), real}, "real"},
+		"both claim to mirror":  {[]runtime.Object{younger, claims("older", time.Hour)}, "older"},
+		"it is one's own, late": {[]runtime.Object{real, younger}, "real"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(thresholds)
+			nodeSink{v}.connected(true)
+			podSink{v}.replace(test.pods)
+			podSink{v}.connected(true)
+			s, _ := v.snapshot()
+			if len(s.Pods) != 1 || s.Pods[0].Name != test.want {
+				t.Errorf("got %+v, want %s", s.Pods, test.want)
+			}
+		})
+	}
+}
