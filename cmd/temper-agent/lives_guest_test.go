@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"maps"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/internal/tier"
+)
+
+// times is how often to do what the long form of a test does more often.
+func times(t *testing.T, env string, short int) int {
+	t.Helper()
+	text := os.Getenv(env)
+	if text == "" {
+		return short
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// load is a node with work of every tier, and its plan once that is in force.
+func (b *bed) load() map[uint64]policy.Group {
+	b.t.Helper()
+	pods := []*pod{
+		b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000}),
+		b.pod(podSpec{name: "web", milliCPU: 500}),
+		b.pod(podSpec{name: "job", qos: "BestEffort"}),
+	}
+	for _, p := range pods {
+		p.spin()
+	}
+	b.start()
+	b.attached()
+	eventually(b.t, settleWithin, "the plan has every pod", func() bool { return len(b.plan()) == 3+len(pods) })
+	return b.plan()
+}
+
+// adopts waits until an agent holds the scheduler.
+func (p *process) adopts() {
+	p.t.Helper()
+	eventually(p.t, attachWithin, "the agent holds the scheduler", func() bool {
+		return strings.Contains(p.log.String(), `"scheduler attached"`)
+	})
+}
+
+// killAgents ends all agents of the test, as a crash does.
+func (b *bed) killAgents() {
+	for _, p := range b.agents {
+		p.kill()
+	}
+}
+
+// TestGuestKilled kills agents under load, some as soon as they have started.
+func TestGuestKilled(t *testing.T) {
+	b := newBed(t, enforce)
+	plan := b.load()
+	before := b.state()
+	kills := times(t, "TEMPER_KILLS", 10)
+	for i := range kills {
+		b.killAgents()
+		next := b.start()
+		if i%2 == 0 {
+			next.adopts()
+		} else {
+			time.Sleep(time.Duration(i*37%500) * time.Millisecond) // anywhere in its start
+		}
+		if after := b.state(); !after.Attached || after.EnableSeq != before.EnableSeq {
+			t.Fatalf("after kill %d: before %+v, after %+v", i+1, before, after)
+		}
+		if after := b.plan(); !reflect.DeepEqual(plan, after) {
+			t.Fatalf("after kill %d: the plan was %+v and is %+v", i+1, plan, after)
+		}
+	}
+	b.killAgents()
+	b.start().adopts()
+	after := b.state()
+	t.Logf("%d kills: %d attaches, generation %d before and %d after", kills, after.EnableSeq-before.EnableSeq, before.Generation, after.Generation)
+	if after.EnableSeq != before.EnableSeq || !b.says("True", "Attached", "attached") {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+// TestGuestStoppedAgent stops the agent without killing it: the dead-man of the
+// kernel side returns the node, and the agent says why when it goes on.
+func TestGuestStoppedAgent(t *testing.T) {
+	const deadMan = 2 * time.Second
+	b := newBed(t, enforce+"deadMan: 2s\n")
+	b.load()
+	before := b.state()
+	p := b.agents[0]
+	p.signal(syscall.SIGSTOP)
+	stock := eventually(t, slack*deadMan, "the dead-man returns the node", func() bool { return kernelState(t) == "disabled" })
+	t.Logf("with a dead-man of %v the kernel's scheduler runs %v after the stop", deadMan, stock)
+	p.signal(syscall.SIGCONT)
+	eventually(t, settleWithin, "the node says AgentStale", func() bool { return b.says("False", string(sched.AgentStale), "observe") })
+	eventually(t, settleWithin, "an Event says AgentStale", func() bool {
+		said := b.api.said(kube.EventEjected)
+		return len(said) > 0 && strings.Contains(said[len(said)-1].Message, string(sched.AgentStale))
+	})
+	if after := b.attached(); after.EnableSeq != before.EnableSeq+1 {
+		t.Errorf("attach %d came after %d", after.EnableSeq, before.EnableSeq)
+	}
+	if r := b.report(); r.Ejects != 0 {
+		t.Errorf("the dead-man counts as %d ejects", r.Ejects)
+	}
+}
+
+// TestGuestUpgrade ends agents as kubelet does and starts others.
+func TestGuestUpgrade(t *testing.T) {
+	b := newBed(t, enforce)
+	plan := b.load()
+	before := b.state()
+	restarts := times(t, "TEMPER_UPGRADES", 3)
+	for range restarts {
+		b.agents[len(b.agents)-1].end()
+		b.start().adopts()
+		if after := b.state(); !after.Attached || after.EnableSeq != before.EnableSeq || !reflect.DeepEqual(plan, b.plan()) {
+			t.Fatalf("before %+v, after %+v, plan %+v", before, after, b.plan())
+		}
+	}
+	t.Logf("%d restarts without an attach", restarts)
+
+	b.program = otherBuild(t)
+	b.agents[len(b.agents)-1].end()
+	window := stockWindow()
+	b.start().adopts()
+	t.Logf("replacing another build left the node to the kernel's scheduler for %v", window())
+	if after := b.state(); !after.Attached || after.EnableSeq != before.EnableSeq+1 {
+		t.Errorf("before %+v, after the other build %+v", before, after)
+	}
+	eventually(t, settleWithin, "the plan is what it was", func() bool { return maps.EqualFunc(plan, b.plan(), sameGroup) })
+	b.attached()
+}
+
+func sameGroup(a, b policy.Group) bool { return reflect.DeepEqual(a, b) }
+
+// stockWindow begins to watch, and returns what ends that and says for how long
+// no sched_ext scheduler ran.
+func stockWindow() func() time.Duration {
+	stop, total := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		var sum time.Duration
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				total <- sum
+				return
+			case <-time.After(time.Millisecond):
+			}
+			now := time.Now()
+			if text, _ := os.ReadFile("/sys/kernel/sched_ext/state"); strings.TrimSpace(string(text)) != "enabled" {
+				sum += now.Sub(last)
+			}
+			last = now
+		}
+	}()
+	return func() time.Duration { close(stop); return <-total }
+}
+
+// TestGuestRestartedContainer removes cgroups and makes them again, as restarts do.
+func TestGuestRestartedContainer(t *testing.T) {
+	b := newBed(t, enforce)
+	critical := b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000})
+	b.start()
+	b.attached()
+	seen := map[uint64]bool{}
+	for i := range 20 {
+		eventually(t, settleWithin, "the pod is critical", func() bool { return critical.in(tier.Critical) })
+		seen[id(critical.dir)] = true
+		critical.removeCgroup()
+		// What comes in its place is somebody else's.
+		other := b.told(podSpec{name: "job", uid: testUID(100 + i), qos: "BestEffort"})
+		other.makeCgroup()
+		eventually(t, settleWithin, "the other pod is background", func() bool { return other.in(tier.Background) })
+		other.gone()
+		critical.makeCgroup()
+		critical.spawn("sleep", "3600")
+	}
+	eventually(t, settleWithin, "the pod is critical", func() bool { return critical.in(tier.Critical) })
+	t.Logf("the pod's cgroup had %d ids in 21 lives", len(seen)+1)
+	eventually(t, settleWithin, "the plan holds no id of a cgroup that is gone", func() bool {
+		delete(seen, id(critical.dir))
+		for old := range seen {
+			if _, ok := b.plan()[old]; ok {
+				return false
+			}
+		}
+		return len(b.plan()) == 4
+	})
+}
