@@ -123,7 +123,7 @@ func (c *Cluster) HelmReleases(ctx context.Context, namespace string, objects []
 	for _, m := range items {
 		name := m.Labels["name"]
 		holds := slices.ContainsFunc(objects, func(o Object) bool { return o.Release == name })
-		if name != "" && (holds || strings.Contains(name, "temper")) && !slices.Contains(names, name) {
+		if name != "" && (holds || name == "temper" || strings.HasPrefix(name, "temper-")) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -136,14 +136,14 @@ func TestOfTwoPodsWithOneUID(t *testing.T) {
 	}
 	younger := claims("younger", 0)
 	younger.UID = "cccc-3"
-	real := pod(func(p *corev1.Pod) { p.Name = "real" })
+	victim := pod(func(p *corev1.Pod) { p.Name = "victim" })
 	for name, test := range map[string]struct {
 		pods []runtime.Object
 		want string
 	}{
-		"it is one's own":       {[]runtime.Object{claims("older", time.Hour), real}, "real"},
+		"it is one's own":       {[]runtime.Object{claims("older", time.Hour), victim}, "victim"},
 		"both claim to mirror":  {[]runtime.Object{younger, claims("older", time.Hour)}, "older"},
-		"it is one's own, late": {[]runtime.Object{real, younger}, "real"},
+		"it is one's own, late": {[]runtime.Object{victim, younger}, "victim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newView(thresholds)

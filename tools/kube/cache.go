@@ -43,7 +43,6 @@ func openCache() (*cache, error) {
 
 func (c *cache) close() { c.lock.Close() }
 
-
 func (c *cache) path(p program) string { return filepath.Join(c.dir, p.name) }
 
 func (c *cache) has(p program) bool {

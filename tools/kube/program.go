@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -81,7 +82,9 @@ func (m module) goMod(ctx context.Context) (string, error) {
 func goModOf(m module, upstream []byte) (string, error) {
 	var mod struct {
 		Go      string
-		Replace []struct{ Old, New struct{ Path, Version string } }
+		Replace []struct {
+			Old, New struct{ Path, Version string }
+		}
 	}
 	if err := json.Unmarshal(upstream, &mod); err != nil {
 		return "", fmt.Errorf("read module %s: %w", m.path, err)
@@ -114,7 +117,7 @@ func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 
 // stderrOf adds what a command said to its exit status.
 func stderrOf(err error) error {
-	if exit, ok := err.(*exec.ExitError); ok && len(exit.Stderr) > 0 { //nolint:errorlint // Output's own error
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
 		return fmt.Errorf("%w\n%s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	return err
