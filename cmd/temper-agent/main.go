@@ -99,7 +99,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			log.Error("nothing is served any more", "err", err)
 		}
 	}()
-	return a.Run(ctx)
+	if err := a.Run(ctx); err != nil {
+		log.Error("not everything was closed", "err", err)
+	}
+	return nil
 }
 
 // read checks everything that can be wrong with the command line.

@@ -109,8 +109,8 @@ func pacedByPod(pods []policy.Pod, limits []sched.LimitStats) map[podName]time.D
 
 func statSamples(s *sched.Stats, attached bool) []metric.Sample {
 	var out []metric.Sample
-	for _, t := range s.Tiers {
-		name := t.Tier.String()
+	for i, t := range s.Tiers {
+		name := tier.Tier(i).String()
 		out = append(out,
 			metric.TierCPU.Is(t.CPU.Seconds(), name),
 			metric.TierWakeupDelay.Counts(dist(t.WakeupDelay), name),

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/temper-sched/temper/internal/config"
+	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+func TestAttachesWhenKubeletIsReady(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		time.Sleep(time.Minute)
+		w.expect(t, ReasonSettling)
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+		time.Sleep(30 * time.Second)
+		if n := w.count(&w.beats); n < 9 || n > 12 {
+			t.Errorf("%d heartbeats in 30 s, want one each 3 s", n)
+		}
+		if w.count(&w.attaches) != 1 || w.engine != kube.EngineAttached {
+			t.Errorf("attached %v, label %s", w.attaches, w.engine)
+		}
+	})
+}
+
+func TestAdoptsAtOnce(t *testing.T) {
+	set := func(w *world) { w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name} }
+	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+		time.Sleep(300 * time.Millisecond)
+		w.expect(t, ReasonAttached)
+		if n := len(w.applied); n != 0 {
+			t.Errorf("%d plans before the pods were known", n)
+		}
+	})
+}
+
+func TestSafeMode(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+		s := ready()
+		s.Node.SafeMode = true
+		w.tell(s)
+		w.expect(t, ReasonSafeMode)
+		if w.state.Attached || w.engine != kube.EngineSafe {
+			t.Errorf("state %+v, label %s", w.state, w.engine)
+		}
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+
+		file := SafeModeFile(a.Config.RunDir)
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.expect(t, ReasonSafeMode)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+	})
+}
+
+func TestEjectAndBack(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		at := w.since()
+		w.eject(sched.EjectedStall, "runnable task stall: spin[42] failed to run for 10.0s", 0)
+		time.Sleep(time.Second)
+		w.expect(t, string(sched.EjectedStall))
+		if m := w.now().Message; !strings.Contains(m, "spin[42]") {
+			t.Errorf("the condition names no thread: %s", m)
+		}
+		time.Sleep(3 * time.Second)
+		w.expect(t, ReasonAttached)
+		if back := w.attaches[1] - at; back < 3*time.Second || back > 4*time.Second {
+			t.Errorf("back after %v", back)
+		}
+		if got := w.told(); !slices.Equal(got, []string{kube.EventAttached, kube.EventEjected, kube.EventAttached}) {
+			t.Errorf("Events %v", got)
+		}
+	})
+}
+
+// TestLateReason: the kernel records why long after the scheduler is gone.
+func TestLateReason(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"1.5 s": 1500 * time.Millisecond, "never": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+				w.tell(ready())
+				time.Sleep(time.Second)
+				go w.eject(sched.AgentStale, "no heartbeat", delay)
+				time.Sleep(time.Second)
+				if c := w.now(); c.Ready || !strings.Contains(c.Message, "not recorded why yet") {
+					t.Errorf("after a second: %+v", c)
+				}
+				time.Sleep(time.Second)
+				if delay < time.Minute {
+					w.expect(t, string(sched.AgentStale))
+				}
+				time.Sleep(4 * time.Second)
+				w.expect(t, ReasonAttached)
+				var last kube.Event
+				for _, e := range w.events {
+					if e.Reason == kube.EventEjected {
+						last = e
+					}
+				}
+				want := "no reason was recorded"
+				if delay < time.Minute {
+					want = "AgentStale: no heartbeat"
+				}
+				if !strings.Contains(last.Message, want) {
+					t.Errorf("the last Event says %q, want %q", last.Message, want)
+				}
+				time.Sleep(delay)
+			})
+		})
+	}
+}
+
+func TestFiveEjectsLatch(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		for range 5 {
+			time.Sleep(time.Minute)
+			w.expect(t, ReasonAttached)
+			w.eject(sched.EjectedError, "bug", 0)
+		}
+		time.Sleep(time.Hour)
+		w.expect(t, ReasonEjectLatched)
+		if n := w.count(&w.attaches); n != 5 {
+			t.Errorf("attached %d times, want 5", n)
+		}
+		for _, c := range []struct {
+			build   string
+			latched bool
+		}{{"b1", true}, {"b2", false}} {
+			r, err := loadEjects(a.Config.RunDir, c.build, 3*time.Hour)
+			if err != nil || r.Latched != c.latched {
+				t.Errorf("an agent of build %s finds %+v, %v", c.build, r, err)
+			}
+		}
+		s := ready()
+		s.Node.SafeMode = true
+		w.tell(s)
+		w.expect(t, ReasonSafeMode)
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+	})
+}
+
+func TestForeignScheduler(t *testing.T) {
+	set := func(w *world) { w.state = sched.State{Kernel: "enabled", Ops: "lavd"} }
+	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Minute)
+		w.expect(t, string(sched.ForeignScheduler))
+		if n := w.count(&w.attaches); n > 0 {
+			t.Fatal("it was replaced")
+		}
+		w.do(func() { w.state = sched.State{Kernel: "disabled"} })
+		time.Sleep(5 * time.Second)
+		w.expect(t, ReasonAttached)
+		if got := w.told(); !slices.Equal(got, []string{kube.EventForeignScheduler, kube.EventAttached}) {
+			t.Errorf("Events %v", got)
+		}
+	})
+}
+
+func TestUnfitNodeIsReady(t *testing.T) {
+	for _, mode := range []config.Mode{config.Observe, config.Enforce} {
+		t.Run(string(mode), func(t *testing.T) {
+			set := func(w *world) {
+				w.checks = []sched.Check{{Name: "sched_ext", Reason: sched.NoSchedExt, Detail: "6.12"}}
+			}
+			play(t, func(c *Config) { c.Mode = mode }, set, func(t *testing.T, a *Agent, w *world) {
+				w.tell(ready(pod(1)))
+				time.Sleep(time.Second)
+				w.expect(t, string(sched.NoSchedExt))
+				for _, path := range []string{"/readyz", "/healthz", "/metrics", "/status"} {
+					r := httptest.NewRecorder()
+					a.Handler().ServeHTTP(r, httptest.NewRequest("GET", path, nil))
+					if r.Code != 200 {
+						t.Errorf("%s: %d %s", path, r.Code, r.Body)
+					}
+				}
+				w.do(func() { w.checks = nil })
+				time.Sleep(31 * time.Second)
+				want := ReasonAttached
+				if mode == config.Observe {
+					want = ReasonObserving
+				}
+				w.expect(t, want)
+				if got := w.told()[0]; got != kube.EventKernelUnsupported {
+					t.Errorf("first Event %s", got)
+				}
+			})
+		})
+	}
+}
+
+func TestObserveTakesOffWhatEnforceLeft(t *testing.T) {
+	set := func(w *world) { w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name} }
+	play(t, func(c *Config) { c.Mode = config.Observe }, set, func(t *testing.T, a *Agent, w *world) {
+		time.Sleep(time.Second)
+		w.expect(t, ReasonObserving)
+		if w.count(&w.detaches) != 1 || w.count(&w.attaches) != 0 {
+			t.Errorf("detached %v, attached %v", w.detaches, w.attaches)
+		}
+	})
+}
+
+func TestRefusedLimit(t *testing.T) {
+	set := func(w *world) { w.support.Told = false }
+	play(t, func(c *Config) { c.CPUMax = policy.CPUMaxRefuse }, set, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+		w.do(func() {
+			w.limits = []policy.Limit{{Cgroup: "/kubepods/pod1", ID: 7, QuotaUs: 1000, PeriodUs: 100_000}}
+		})
+		time.Sleep(1500 * time.Millisecond)
+		w.expect(t, string(sched.LimitsNotHeld))
+		w.do(func() { w.limits = nil })
+		time.Sleep(31 * time.Second)
+		w.expect(t, ReasonAttached)
+	})
+}
+
+// TestServerAway: a server that hangs delays neither heartbeats nor plans, and
+// hears the last word when it is back.
+func TestServerAway(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.place(1)
+		w.tell(ready(pod(1)))
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+		before := w.count(&w.beats)
+		w.do(func() { w.deaf = true })
+		w.tell(kube.Snapshot{Node: ready().Node, Pods: []policy.Pod{pod(1)}})
+		w.eject(sched.EjectedSysRq, "sysrq", 0)
+		time.Sleep(30 * time.Second)
+		if n := w.count(&w.beats); n-before < 8 {
+			t.Errorf("%d heartbeats in 30 s", n-before)
+		}
+		if last := w.applied[len(w.applied)-1]; len(last.Groups) != 2 {
+			t.Errorf("the plan is %+v", last)
+		}
+		w.do(func() { w.deaf = false })
+		time.Sleep(11 * time.Second)
+		w.expect(t, ReasonAttached)
+	})
+}
+
+// TestPodStorm: 500 pods a second come one by one; each is in force within 10 ms.
+func TestPodStorm(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		plans := len(w.applied)
+		var pods []policy.Pod
+		for n := range 500 {
+			pods = append(pods, pod(n))
+			w.place(n)
+			w.tell(ready(pods...))
+			w.changed()
+			time.Sleep(2 * time.Millisecond)
+			if n%50 == 0 {
+				time.Sleep(8 * time.Millisecond)
+				synctest.Wait()
+				if last := w.applied[len(w.applied)-1]; len(last.Groups) != n+2 {
+					t.Fatalf("10 ms after pod %d the plan has %d groups", n, len(last.Groups))
+				}
+			}
+		}
+		if n := len(w.applied) - plans; n > 300 {
+			t.Errorf("%d plans for a second of pods: they are not put together", n)
+		}
+	})
+}
+
+// TestReusedID: a cgroup made again has another id, and a reused id
+// belongs to who has it now.
+func TestReusedID(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.place(1)
+		critical := pod(1)
+		critical.Tier = 0
+		w.tell(ready(critical, pod(2)))
+		time.Sleep(time.Second)
+		w.do(func() {
+			w.places["pod2"] = w.places["pod1"] // the number, of a new directory
+			delete(w.places, "pod1")
+		})
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		last := w.applied[len(w.applied)-1]
+		at := slices.IndexFunc(last.Groups, func(g policy.Group) bool { return g.ID == 101 })
+		if at < 0 || last.Groups[at].Tier != 3 {
+			t.Errorf("the plan is %+v", last)
+		}
+	})
+}

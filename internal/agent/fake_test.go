@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/temper-sched/temper/internal/config"
+	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
+	"github.com/temper-sched/temper/internal/topology"
+)
+
+// world is a node that the tests play: its kernel, its cgroups and its cluster.
+// The loop and the test take turns at it.
+type world struct {
+	mu      sync.Mutex
+	start   time.Time
+	state   sched.State
+	checks  []sched.Check
+	support policy.LimitSupport
+	limits  []policy.Limit
+	places  map[string]Place
+
+	attaches []time.Duration // since the start of the test
+	detaches []time.Duration
+	beats    []time.Duration
+	applied  []policy.Plan
+	marks    []kube.Condition
+	engine   string
+	events   []kube.Event
+	deaf     bool // the API server takes nothing
+
+	tell    func(kube.Snapshot)
+	started chan struct{}
+	changed func()
+}
+
+func newWorld() *world {
+	return &world{
+		start: time.Now(), started: make(chan struct{}), places: map[string]Place{},
+		state:   sched.State{Kernel: "disabled"},
+		support: policy.LimitSupport{Told: true, Most: 100, Depth: 4},
+	}
+}
+
+// do changes or looks at the world.
+func (w *world) do(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+func (w *world) since() time.Duration { return time.Since(w.start) }
+
+func (w *world) machine() Machine {
+	return Machine{
+		Kernel: "7.2", BootID: "this",
+		Uptime: func() time.Duration { return time.Hour + w.since() },
+		Topology: func() (topology.Topology, error) {
+			var t topology.Topology
+			for id := range 4 {
+				t.CPUs = append(t.CPUs, topology.CPU{ID: id, Core: id, Online: true})
+			}
+			return t, nil
+		},
+		Preflight:    func() (c []sched.Check) { w.do(func() { c = slices.Clone(w.checks) }); return c },
+		LimitSupport: func() (s policy.LimitSupport, err error) { w.do(func() { s = w.support }); return s, nil },
+		ReadState:    w.State,
+		Attach:       w.attach,
+		Open:         func() (Engine, error) { return &fakeEngine{world: w}, nil },
+		Measure:      func(bool) (Probe, error) { return fakeProbe{}, nil },
+		Measured:     func() (sched.Stats, error) { return sched.Stats{}, nil },
+	}
+}
+
+func (w *world) State() (s sched.State, err error) {
+	w.do(func() { s = w.state })
+	return s, nil
+}
+
+func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state.Ops != "" && !sched.IsOurs(w.state.Ops) {
+		return nil, &sched.Error{Reason: sched.ForeignScheduler, Err: errors.New(w.state.Ops)}
+	}
+	e := &fakeEngine{world: w, adopted: w.state.Attached}
+	if !e.adopted {
+		w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, DeadMan: cfg.DeadMan}
+	}
+	w.attaches = append(w.attaches, w.since())
+	return e, nil
+}
+
+// eject ends the scheduler; the exit record comes after the delay.
+func (w *world) eject(reason sched.Reason, message string, delay time.Duration) {
+	w.do(func() { w.state.Attached, w.state.Kernel, w.state.Ops = false, "disabled", "" })
+	time.Sleep(delay)
+	w.do(func() { w.state.Exit = &sched.Exit{Reason: reason, Message: message} })
+}
+
+type fakeEngine struct {
+	*world
+	adopted bool
+}
+
+func (e *fakeEngine) Heartbeat() error {
+	e.do(func() { e.beats = append(e.beats, e.since()) })
+	return nil
+}
+
+func (e *fakeEngine) Plan() (p policy.Plan, err error) {
+	e.do(func() {
+		if n := len(e.applied); n > 0 {
+			p = e.applied[n-1]
+		}
+	})
+	return p, nil
+}
+
+func (e *fakeEngine) Apply(p policy.Plan) error {
+	e.do(func() {
+		e.state.Generation++
+		e.applied = append(e.applied, p)
+	})
+	return nil
+}
+
+func (e *fakeEngine) Detach() error {
+	e.do(func() {
+		e.state = sched.State{Kernel: "disabled"}
+		e.detaches = append(e.detaches, e.since())
+	})
+	return nil
+}
+
+func (e *fakeEngine) Stats() (sched.Stats, error)         { return sched.Stats{}, nil }
+func (e *fakeEngine) Limits() ([]sched.LimitStats, error) { return nil, nil }
+func (e *fakeEngine) LimitsNotHeld() (uint64, error)      { return 0, nil }
+func (e *fakeEngine) SetLimit(policy.Limit) error         { return nil }
+func (e *fakeEngine) Adopted() bool                       { return e.adopted }
+func (e *fakeEngine) Close() error                        { return nil }
+
+type fakeProbe struct{}
+
+func (fakeProbe) Apply(policy.Plan) error { return nil }
+func (fakeProbe) Close() error            { return nil }
+
+type fakeCgroups struct{ *world }
+
+func (c fakeCgroups) Look() ([]policy.Group, map[string]Place, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	places := map[string]Place{}
+	for uid, p := range c.places {
+		places[uid] = p
+	}
+	return []policy.Group{{Cgroup: "/kubepods", ID: 1, Tier: 2, EachChild: true}}, places, nil
+}
+
+func (c fakeCgroups) Limits() (l []policy.Limit, err error) {
+	c.do(func() { l = slices.Clone(c.limits) })
+	return l, nil
+}
+
+func (c fakeCgroups) Paths() (map[uint64]string, error) { return nil, nil }
+
+func (c fakeCgroups) Watch(ctx context.Context, changed func()) error {
+	c.do(func() { c.world.changed = changed })
+	<-ctx.Done()
+	return nil
+}
+
+type fakeCluster struct{ *world }
+
+func (c fakeCluster) Run(ctx context.Context, changed func(kube.Snapshot)) error {
+	c.tell = changed
+	close(c.started)
+	<-ctx.Done()
+	return nil
+}
+
+func (c fakeCluster) SetCondition(ctx context.Context, want kube.Condition) error {
+	return c.take(ctx, func() {
+		if n := len(c.marks); n == 0 || c.marks[n-1] != want {
+			c.marks = append(c.marks, want)
+		}
+	})
+}
+
+func (c fakeCluster) SetEngine(ctx context.Context, e string) error {
+	return c.take(ctx, func() { c.world.engine = e })
+}
+
+func (c fakeCluster) Event(ctx context.Context, e kube.Event) error {
+	return c.take(ctx, func() { c.events = append(c.events, e) })
+}
+
+// take hangs like a server that is away.
+func (c fakeCluster) take(ctx context.Context, f func()) error {
+	var deaf bool
+	c.do(func() {
+		if deaf = c.deaf; !deaf {
+			f()
+		}
+	})
+	if !deaf {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(10 * time.Second):
+	}
+	return errors.New("no answer")
+}
+
+// ready is a node that kubelet says is ready, with pods.
+func ready(pods ...policy.Pod) kube.Snapshot {
+	return kube.Snapshot{Node: kube.Node{Ready: true, BootID: "this"}, Connected: true, Pods: pods}
+}
+
+// play runs an agent in a world until the scene has ended.
+func play(t *testing.T, change func(*Config), set func(*world), scene func(t *testing.T, a *Agent, w *world)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		set(w)
+		cfg := Config{Agent: config.DefaultAgent(), Node: "n1", Build: "b1", RunDir: dir}
+		cfg.Mode = config.Enforce
+		change(&cfg)
+		ctx, stop := context.WithCancel(t.Context())
+		a := New(cfg, w.machine(), fakeCgroups{w}, fakeCluster{w}, slog.New(slog.DiscardHandler))
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		<-w.started
+		scene(t, a, w)
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+func asIs(*Config)   {}
+func healthy(*world) {}
+
+// now is what the node's condition says.
+func (w *world) now() (c kube.Condition) {
+	synctest.Wait()
+	w.do(func() {
+		if n := len(w.marks); n > 0 {
+			c = w.marks[n-1]
+		}
+	})
+	return c
+}
+
+func (w *world) expect(t *testing.T, reason string) {
+	t.Helper()
+	if got := w.now(); got.Reason != reason || got.Ready != (reason == ReasonAttached) {
+		t.Fatalf("after %v the condition is %+v, want %s", w.since(), got, reason)
+	}
+}
+
+// told are the Events so far, by reason.
+func (w *world) told() (reasons []string) {
+	synctest.Wait()
+	w.do(func() {
+		for _, e := range w.events {
+			reasons = append(reasons, e.Reason)
+		}
+	})
+	return reasons
+}
+
+func (w *world) count(of *[]time.Duration) (n int) {
+	synctest.Wait()
+	w.do(func() { n = len(*of) })
+	return n
+}
+
+func pod(n int) policy.Pod {
+	return policy.Pod{UID: fmt.Sprint("pod", n), Namespace: "shop", Name: fmt.Sprint("p", n), Tier: 3}
+}
+
+func (w *world) place(n int) {
+	w.do(func() {
+		w.places[fmt.Sprint("pod", n)] = Place{Cgroup: fmt.Sprint("/kubepods/pod", n), ID: uint64(100 + n)}
+	})
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/policy"
+)
+
+// kernelSide answers each limit with the error that fails has for its cgroup.
+type kernelSide struct {
+	set   []string
+	fails map[uint64]error
+}
+
+func (k *kernelSide) SetLimit(l policy.Limit) error {
+	k.set = append(k.set, fmt.Sprintf("%d=%d", l.ID, l.QuotaUs))
+	return k.fails[l.ID]
+}
+
+func TestFollow(t *testing.T) {
+	limits := func(quotas map[uint64]uint64) (out []policy.Limit) {
+		for id, quota := range quotas {
+			out = append(out, policy.Limit{Cgroup: fmt.Sprint("/", id), ID: id, QuotaUs: quota, PeriodUs: 100_000})
+		}
+		return out
+	}
+	busy := errors.New("out of slots")
+	var now []policy.Limit
+	var listing error
+	kernel := &kernelSide{}
+	f := Follower{List: func() ([]policy.Limit, error) { return now, listing }, Set: kernel.SetLimit}
+	for _, step := range []struct {
+		what    string
+		now     map[uint64]uint64
+		listing error
+		fails   map[uint64]error
+		want    []string
+		err     error
+	}{
+		{what: "two limits", now: map[uint64]uint64{1: 1000, 2: 2000}, want: []string{"1=1000", "2=2000"}},
+		{what: "nothing new", now: map[uint64]uint64{1: 1000, 2: 2000}},
+		{what: "unreadable", listing: unix.EACCES, err: unix.EACCES},
+		{what: "a third cannot be set", now: map[uint64]uint64{1: 1000, 2: 2000, 3: 3000}, fails: map[uint64]error{3: busy}, want: []string{"3=3000"}, err: busy},
+		{what: "it is tried again, and others are not held up", now: map[uint64]uint64{1: 1500, 2: 2000, 3: 3000}, fails: map[uint64]error{3: busy}, want: []string{"1=1500", "3=3000"}, err: busy},
+		{what: "and again", now: map[uint64]uint64{1: 1500, 2: 2000, 3: 3000}, want: []string{"3=3000"}},
+		{what: "one is lifted", now: map[uint64]uint64{1: 1500, 3: 3000}, want: []string{"2=0"}},
+		{what: "one's cgroup goes", now: map[uint64]uint64{1: 1500}, fails: map[uint64]error{3: unix.ENOENT}, want: []string{"3=0"}},
+		{what: "it is forgotten", now: map[uint64]uint64{1: 1500}},
+		{what: "lifting fails", fails: map[uint64]error{1: busy}, want: []string{"1=0"}, err: busy},
+		{what: "and is tried again", want: []string{"1=0"}},
+	} {
+		now, listing, kernel.set, kernel.fails = limits(step.now), step.listing, nil, step.fails
+		err := f.Follow()
+		slices.Sort(kernel.set)
+		if diff := cmp.Diff(step.want, kernel.set); diff != "" || !errors.Is(err, step.err) {
+			t.Errorf("%s: error %v, want %v; told (-want +got):\n%s", step.what, err, step.err, diff)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/sched"
+)
+
+var (
+	free    = sched.State{Kernel: "disabled"}
+	ours    = sched.State{Kernel: "enabled", Ops: sched.Name, Attached: true}
+	foreign = sched.State{Kernel: "enabled", Ops: "lavd"}
+	remains = sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.EjectedError}}
+)
+
+func TestStep(t *testing.T) {
+	const boot = time.Hour
+	noKernel := &obstacle{sched.NoSchedExt, "6.12"}
+	cases := map[string]struct {
+		super  supervisor
+		in     sight
+		do     action
+		reason string
+	}{
+		"before kubelet is ready only checks": {supervisor{enforce: true}, sight{state: free}, check, ReasonSettling},
+		"ready long after the boot":           {supervisor{enforce: true, settle: time.Minute}, sight{state: free, ready: true}, attach, ""},
+		"adopts before kubelet is ready":      {supervisor{enforce: true}, sight{state: ours}, attach, ReasonSettling},
+		"one thing at a time":                 {supervisor{enforce: true}, sight{state: ours, busy: true}, nothing, ReasonSettling},
+		"keeps what it holds":                 {supervisor{enforce: true, held: true}, sight{state: ours, ready: true}, nothing, ReasonAttached},
+		"safe mode takes off what it holds":   {supervisor{enforce: true, held: true}, sight{state: ours, safe: true}, detach, ReasonSafeMode},
+		"safe mode takes off what is pinned":  {supervisor{enforce: true}, sight{state: ours, safe: true}, detach, ReasonSafeMode},
+		"safe mode removes remains":           {supervisor{enforce: true}, sight{state: remains, safe: true}, detach, ReasonSafeMode},
+		"safe mode leaves a foreign one":      {supervisor{enforce: true}, sight{state: foreign, safe: true}, nothing, ReasonSafeMode},
+		"observe takes off what is pinned":    {supervisor{}, sight{state: ours}, detach, ReasonObserving},
+		"observe only checks":                 {supervisor{}, sight{state: free, ready: true}, check, ReasonObserving},
+		"a foreign one is not replaced":       {supervisor{enforce: true}, sight{state: foreign, ready: true}, nothing, string(sched.ForeignScheduler)},
+		"an obstacle is not tried each tick":  {supervisor{enforce: true, obstacle: noKernel, checked: true, checkedAt: boot - time.Second}, sight{state: free, ready: true}, nothing, string(sched.NoSchedExt)},
+		"an obstacle is tried again":          {supervisor{enforce: true, obstacle: noKernel, checked: true, checkedAt: boot - recheckEvery}, sight{state: free, ready: true}, attach, string(sched.NoSchedExt)},
+		"latched":                             {supervisor{enforce: true, record: ejectRecord{Latched: true}}, sight{state: free, ready: true}, nothing, ReasonEjectLatched},
+		"a limit is refused":                  {supervisor{enforce: true, held: true}, sight{state: ours, refused: &obstacle{sched.LimitsNotHeld, "7"}}, detach, string(sched.LimitsNotHeld)},
+		"waits before it comes back":          {supervisor{enforce: true, settled: true, retryAt: boot + 1, ended: Ending{Reason: sched.EjectedStall}}, sight{state: remains, ready: true}, nothing, string(sched.EjectedStall)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			c.in.now = boot
+			do := c.super.step(c.in)
+			if do != c.do || c.super.verdict.Reason != c.reason {
+				t.Errorf("action %d, %+v; want action %d, %s", do, c.super.verdict, c.do, c.reason)
+			}
+		})
+	}
+}
+
+func TestSettle(t *testing.T) {
+	s := supervisor{enforce: true, settle: 30 * time.Second}
+	for _, c := range []struct {
+		now   time.Duration
+		ready bool
+		do    action
+	}{
+		{20 * time.Second, false, check},
+		{40 * time.Second, true, check}, // kubelet came: quiet time begins
+		{69 * time.Second, true, check},
+		{70 * time.Second, true, attach},
+		{80 * time.Second, false, attach}, // once quiet, always
+	} {
+		if do := s.step(sight{now: c.now, ready: c.ready, state: free}); do != c.do {
+			t.Errorf("at %v: action %d, want %d", c.now, do, c.do)
+		}
+	}
+}
+
+// TestBackoff: 3, 6, 12, 24, 48, 48 s, and 3 s again after ten calm minutes.
+func TestBackoff(t *testing.T) {
+	s := supervisor{enforce: true, settled: true}
+	now := time.Hour
+	lose := func() time.Duration {
+		s.attached(false)
+		s.step(sight{now: now, state: ours})
+		gone := sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.AgentStale}}
+		lost := now
+		for s.step(sight{now: now, state: gone}) != attach {
+			now += time.Second
+		}
+		return now - lost
+	}
+	for i, want := range []int{3, 6, 12, 24, 48, 48} {
+		if got := lose(); got != time.Duration(want)*time.Second {
+			t.Errorf("loss %d: back after %v, want %d s", i, got, want)
+		}
+	}
+	now += 10 * time.Minute
+	if got := lose(); got != 3*time.Second {
+		t.Errorf("after ten calm minutes: back after %v", got)
+	}
+	if s.record.Latched {
+		t.Error("the dead-man latched")
+	}
+}
+
+func FuzzParseEjects(f *testing.F) {
+	f.Add([]byte(`{"build":"b","latched":true,"ejects_ns":[1]}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := parseEjects(text)
+		if err == nil {
+			r.add(time.Hour)
+			if len(r.Ejects) == 0 {
+				t.Error("an eject is not counted")
+			}
+		}
+	})
+}
