@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 )
 
-// commands are the image's files: no shell, no libc, nothing else.
-var commands = []string{"temper-agent", "temper"}
+// commands are the image's files: no shell, no libc, nothing else. The node
+// command would double the size, and the agent answers at /status.
+var commands = []string{"temper-agent"}
 
 // file is one of an image's, in its root folder.
 type file struct {
