@@ -8,9 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
@@ -45,13 +44,6 @@ func (n node) checkLimits(plan policy.Plan) error {
 	return nil
 }
 
-// follower tells the kernel side of CPU limits where the kernel does not.
-type follower struct {
-	list  func() ([]policy.Limit, error)
-	set   func(policy.Limit) error
-	known map[uint64]policy.Limit // by cgroup id: what the kernel side was told
-}
-
 // followLimits returns what reads the limits anew each time it is called, nil
 // where the kernel itself tells of them.
 func (n node) followLimits(e engine) (func() error, error) {
@@ -63,30 +55,8 @@ func (n node) followLimits(e engine) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := follower{list: tree.Limits, set: e.SetLimit, known: map[uint64]policy.Limit{}}
-	return f.follow, nil
-}
-
-// follow passes on what changed. What could not be set is tried again next time.
-func (f *follower) follow() error {
-	now, err := f.list()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, l := range policy.LimitChanges(f.known, now) {
-		err := f.set(l)
-		gone := errors.Is(err, unix.ENOENT)
-		switch {
-		case err != nil && !gone:
-			errs = append(errs, err)
-		case gone || l.QuotaUs == 0:
-			delete(f.known, l.ID)
-		default:
-			f.known[l.ID] = l
-		}
-	}
-	return errors.Join(errs...)
+	f := agent.Follower{List: tree.Limits, Set: e.SetLimit}
+	return f.Follow, nil
 }
 
 // describeLimits adds what the kernel side does not know: names, and what the

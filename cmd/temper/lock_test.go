@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/temper-sched/temper/internal/agent"
 )
 
 func TestHoldNodeOnce(t *testing.T) {
@@ -21,12 +23,12 @@ func TestHoldNodeOnce(t *testing.T) {
 	if !ok || f.code != exitBusy || !strings.Contains(f.Error(), "process "+strconv.Itoa(os.Getpid())) {
 		t.Errorf("a second hold: %v", err)
 	}
-	first.release()
+	first.Release()
 	again, err := holdNode(dir)
 	if err != nil {
 		t.Fatalf("after the release: %v", err)
 	}
-	again.release()
+	again.Release()
 }
 
 // TestRefreshWhileAnApplyHangs guards the heartbeat: run must not wait for the
@@ -34,11 +36,11 @@ func TestHoldNodeOnce(t *testing.T) {
 func TestRefreshWhileAnApplyHangs(t *testing.T) {
 	k := kernel{t.TempDir()}
 	n := k.node()
-	hung, err := holdPlan(n.runDir)
+	hung, err := agent.HoldPlan(n.runDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer hung.release()
+	defer hung.Release()
 	if err := n.refresh(&scripted{kernel: k}); err != nil {
 		t.Error(err)
 	}

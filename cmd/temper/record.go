@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/config"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
@@ -108,11 +109,11 @@ func readLimited(file string) ([]byte, error) {
 // put applies plan and records it, one process at a time. A record that cannot
 // be written is logged: the plan is in force all the same.
 func (n node) put(a applier, plan policy.Plan, file string) (sched.State, error) {
-	held, err := holdPlan(n.runDir)
+	held, err := agent.HoldPlan(n.runDir)
 	if err != nil {
 		return sched.State{}, err
 	}
-	defer held.release()
+	defer held.Release()
 	return n.putHeld(a, plan, file)
 }
 

@@ -50,7 +50,7 @@ every failure ends in the kernel's own scheduler.`,
 	}
 	root.PersistentFlags().String("pin-dir", sched.DefaultPinDir, "where the scheduler is pinned, below a bpffs mount")
 	root.AddCommand(
-		newRun(n), newApply(n), newStatus(n), newTop(n), newStop(n), newDoctor(n), newVersion(n),
+		newRun(n), newApply(n), newStatus(n), newTop(n), newStop(n), newSafeMode(n), newDoctor(n), newVersion(n),
 		&cobra.Command{Use: "exit-codes", Short: "The exit codes", Long: exitCodesHelp()},
 	)
 	return root

@@ -7,22 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/config"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/topology"
-)
-
-// The dead-man's range: below the shortest a busy node could miss a few
-// heartbeats by chance, above the longest a forgotten plan would rule for hours.
-const (
-	shortestDeadMan = 2 * time.Second
-	defaultDeadMan  = 30 * time.Second
-	longestDeadMan  = 10 * time.Minute
 )
 
 // noPreempt is the part that --ablate may leave out.
@@ -51,13 +43,13 @@ not attach while there is one that could not be held.`,
 	var measure bool
 	var ablate string
 	f := cmd.Flags()
-	deadMan := f.Duration("dead-man", defaultDeadMan, "return to the kernel's own scheduler after this long without run")
+	deadMan := f.Duration("dead-man", config.DefaultDeadMan, "return to the kernel's own scheduler after this long without run")
 	f.BoolVar(&measure, "measure", true, "count CPU time and wakeup delays, for temper top")
 	f.StringVar(&ablate, "ablate", "", "leave out a `part` of the scheduler, to see what it is worth: no-preempt")
 	f.Lookup("ablate").Hidden = true // the laboratory's
 	cmd.RunE = action(func(cmd *cobra.Command) error {
-		if *deadMan < shortestDeadMan || *deadMan > longestDeadMan {
-			return &failure{code: exitUsage, err: fmt.Errorf("--dead-man %s is not between %s and %s", *deadMan, shortestDeadMan, longestDeadMan)}
+		if *deadMan < config.ShortestDeadMan || *deadMan > config.LongestDeadMan {
+			return &failure{code: exitUsage, err: fmt.Errorf("--dead-man %s is not between %s and %s", *deadMan, config.ShortestDeadMan, config.LongestDeadMan)}
 		}
 		if ablate != "" && ablate != noPreempt {
 			return &failure{code: exitUsage, err: fmt.Errorf("--ablate %q: only %s is known", ablate, noPreempt)}
@@ -77,7 +69,7 @@ func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
 	if err != nil {
 		return err
 	}
-	defer held.release()
+	defer held.Release()
 	top, err := n.topology()
 	if err != nil {
 		return err
@@ -163,7 +155,7 @@ func (n node) attend(ctx context.Context, e engine, cfg sched.Config, ready func
 	endProbe := n.measure(e)
 	ready()
 	end := <-ended
-	if end != nil && end.reason != sched.Stopped {
+	if end != nil && end.Reason != sched.Stopped {
 		f := end.failure()
 		f.report(n.stderr) // at once: ending the probe takes its time
 		endProbe()

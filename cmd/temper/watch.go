@@ -4,23 +4,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
-const (
-	// pollEvery keeps the promise that an eject is noticed within a second,
-	// with room for a busy node. A poll reads three small files and a map.
-	pollEvery = 250 * time.Millisecond
-	// refreshEvery is how soon a cgroup that was made anew gets its tier back.
-	refreshEvery = time.Second
-	// heartbeats is how many fit in the dead-man's time.
-	heartbeats = 10
-)
+// refreshEvery is how soon a cgroup that was made anew gets its tier back.
+const refreshEvery = time.Second
 
 // watch keeps the attached scheduler alive and notices its end.
 //
@@ -33,19 +28,17 @@ type watch struct {
 	refresh func() error
 	follow  func() error // CPU limits, nil where the kernel tells of them
 	log     *slog.Logger
+	lostAt  time.Time // when the scheduler was seen gone; its reason may follow
 }
 
 // ending is how an attached scheduler ended.
-type ending struct {
-	reason  sched.Reason
-	message string
-}
+type ending agent.Ending
 
 func (e ending) failure() *failure {
 	return &failure{
-		code: codeOf(e.reason),
-		err:  fmt.Errorf("watch scheduler: %s: %s; the kernel's own scheduler runs this node", e.reason, e.message),
-		fix:  fixes[e.reason],
+		code: codeOf(e.Reason),
+		err:  fmt.Errorf("watch scheduler: %s: %s; the kernel's own scheduler runs this node", e.Reason, e.Message),
+		fix:  fixes[e.Reason],
 	}
 }
 
@@ -58,8 +51,8 @@ var fixes = map[sched.Reason]string{
 }
 
 // run returns nil when ctx ends, and the ending when the scheduler does.
-func (w watch) run(ctx context.Context) *ending {
-	ticker := time.NewTicker(pollEvery)
+func (w *watch) run(ctx context.Context) *ending {
+	ticker := time.NewTicker(agent.PollEvery)
 	defer ticker.Stop()
 	var beat, refreshed time.Time
 	quiet := map[string]bool{}
@@ -68,11 +61,11 @@ func (w watch) run(ctx context.Context) *ending {
 		if end := w.poll(quiet); end != nil {
 			return end
 		}
-		if now.Sub(beat) >= w.deadMan/heartbeats {
+		if w.lostAt.IsZero() && now.Sub(beat) >= w.deadMan/agent.Heartbeats {
 			w.note(quiet, "write heartbeat", w.engine.Heartbeat())
 			beat = now
 		}
-		if now.Sub(refreshed) >= refreshEvery {
+		if w.lostAt.IsZero() && now.Sub(refreshed) >= refreshEvery {
 			w.note(quiet, "refresh plan", w.refresh())
 			if w.follow != nil {
 				w.note(quiet, "follow CPU limits", w.follow())
@@ -89,39 +82,53 @@ func (w watch) run(ctx context.Context) *ending {
 
 // note logs the first failure of a kind until it works again: the loop tries
 // it again soon, and the dead-man is behind it.
-func (w watch) note(quiet map[string]bool, step string, err error) {
+func (w *watch) note(quiet map[string]bool, step string, err error) {
 	if err != nil && !quiet[step] {
 		w.log.Warn("watch step failed, trying again", "step", step, "err", err)
 	}
 	quiet[step] = err != nil
 }
 
-func (w watch) poll(quiet map[string]bool) *ending {
+// poll returns how the scheduler ended, once that is known. Its loss is logged at
+// once: the reason may follow seconds later.
+func (w *watch) poll(quiet map[string]bool) *ending {
 	state, err := w.engine.State()
 	w.note(quiet, "read state", err)
-	if err != nil || state.Attached {
+	if err != nil {
 		return nil
 	}
-	switch {
-	case state.Exit != nil:
-		return &ending{state.Exit.Reason, state.Exit.Message}
-	case sched.IsOurs(state.Ops): // on its way out: the reason follows
+	if state.Attached {
+		w.lostAt = time.Time{}
 		return nil
-	case state.Ops != "":
-		return &ending{sched.ForeignScheduler, fmt.Sprintf("scheduler %q is loaded instead", state.Ops)}
 	}
-	return &ending{sched.EjectedError, "no reason was recorded"}
+	if w.lostAt.IsZero() {
+		w.lostAt = time.Now()
+	}
+	end, final := agent.EndOf(state, time.Since(w.lostAt))
+	w.note(quiet, "read exit record", pending(end, final))
+	if !final {
+		return nil
+	}
+	last := ending(end)
+	return &last
+}
+
+func pending(end agent.Ending, final bool) error {
+	if final {
+		return nil
+	}
+	return errors.New(end.Message)
 }
 
 // refresh gives cgroups that were removed and made again since the plan was
 // applied their tier back: a new cgroup has a new id. It follows the plan in
 // force, which may be another than the one this process started with.
 func (n node) refresh(a applier) error {
-	l, held, err := tryHoldPlan(n.runDir) // a stuck apply must not stop the heartbeat
+	l, held, err := agent.TryHoldPlan(n.runDir) // a stuck apply must not stop the heartbeat
 	if err != nil || !held {
 		return err
 	}
-	defer l.release()
+	defer l.Release()
 	state, err := a.State()
 	if err != nil {
 		return fmt.Errorf("read state: %w", err)

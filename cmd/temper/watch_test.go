@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -39,7 +40,7 @@ func observe(t *testing.T, e *ticking, stop time.Duration) (end *ending, after t
 		e.start = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), stop)
 		defer cancel()
-		w := watch{engine: e, deadMan: 30 * time.Second, log: slog.New(slog.NewTextHandler(&text, nil)), refresh: func() error { return nil }}
+		w := &watch{engine: e, deadMan: 30 * time.Second, log: slog.New(slog.NewTextHandler(&text, nil)), refresh: func() error { return nil }}
 		end = w.run(ctx)
 		after = time.Since(e.start)
 	})
@@ -67,13 +68,14 @@ func TestWatchKeepsTheDeadManAway(t *testing.T) {
 func TestWatchNoticesTheEnd(t *testing.T) {
 	const at = 7*time.Second + 10*time.Millisecond
 	cases := map[string]struct {
-		gone sched.State
-		want ending
+		gone   sched.State
+		want   ending
+		within time.Duration
 	}{
-		"ejected":             {sched.State{Exit: &sched.Exit{Reason: sched.EjectedSysRq, Message: "disabled by sysrq-S"}}, ending{sched.EjectedSysRq, "disabled by sysrq-S"}},
-		"stopped":             {sched.State{Exit: &sched.Exit{Reason: sched.Stopped}}, ending{sched.Stopped, ""}},
-		"replaced":            {sched.State{Ops: "lavd"}, ending{sched.ForeignScheduler, `scheduler "lavd" is loaded instead`}},
-		"gone without a word": {sched.State{}, ending{sched.EjectedError, "no reason was recorded"}},
+		"ejected":             {sched.State{Exit: &sched.Exit{Reason: sched.EjectedSysRq, Message: "disabled by sysrq-S"}}, ending{sched.EjectedSysRq, "disabled by sysrq-S"}, time.Second},
+		"stopped":             {sched.State{Exit: &sched.Exit{Reason: sched.Stopped}}, ending{sched.Stopped, ""}, time.Second},
+		"replaced":            {sched.State{Ops: "lavd"}, ending{sched.ForeignScheduler, `scheduler "lavd" is loaded instead`}, time.Second},
+		"gone without a word": {sched.State{}, ending{sched.EjectedError, "no reason was recorded"}, agent.ReasonWithin + time.Second},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestWatchNoticesTheEnd(t *testing.T) {
 			if end == nil || *end != c.want {
 				t.Fatalf("ended %+v, want %+v", end, c.want)
 			}
-			if late := after - at; late > time.Second {
+			if late := after - at; late > c.within {
 				t.Errorf("noticed after %v", late)
 			}
 			if beats := e.beats[len(e.beats)-1]; beats >= at {
@@ -129,7 +131,7 @@ func TestWatchWaitsForTheReason(t *testing.T) {
 		return sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.EjectedSysRq}}, nil
 	}}
 	end, after, _ := observe(t, e, time.Minute)
-	if end == nil || end.reason != sched.EjectedSysRq || after > 2*time.Second {
+	if end == nil || end.Reason != sched.EjectedSysRq || after > 2*time.Second {
 		t.Errorf("ended %+v after %v", end, after)
 	}
 }
@@ -146,7 +148,7 @@ func TestWatchThatWasStopped(t *testing.T) {
 		return attached(now)
 	}
 	end, _, _ := observe(t, e, time.Hour)
-	if end == nil || end.reason != sched.AgentStale || end.failure().code != exitEjected {
+	if end == nil || end.Reason != sched.AgentStale || end.failure().code != exitEjected {
 		t.Errorf("ended %+v", end)
 	}
 	if last := e.beats[len(e.beats)-1]; last > 2*time.Second {
