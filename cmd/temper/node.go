@@ -72,7 +72,7 @@ func liveNode() node {
 		stdout:    os.Stdout,
 		stderr:    os.Stderr,
 		log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		preflight: sched.Preflight,
+		preflight: func() []sched.Check { return sched.Preflight(sched.DefaultPinDir) },
 		attach: func(ctx context.Context, cfg sched.Config) (engine, error) {
 			s, err := sched.Attach(ctx, cfg)
 			if err != nil {

@@ -92,7 +92,7 @@ func LiveMachine(pinDir string) Machine {
 		BootID:       bootID(),
 		Uptime:       uptime,
 		Topology:     (&liveTopology{}).read,
-		Preflight:    sched.Preflight,
+		Preflight:    func() []sched.Check { return sched.Preflight(pinDir) },
 		LimitSupport: sched.LimitSupport,
 		ReadState:    func() (sched.State, error) { return sched.ReadState(pinDir) },
 		Attach: func(ctx context.Context, cfg sched.Config) (Engine, error) {

@@ -161,7 +161,7 @@ func TestForeignSchedulerIsLeftAlone(t *testing.T) {
 // A directory with pins of others is neither used nor removed.
 func TestForeignPinsAreLeftAlone(t *testing.T) {
 	requireGuest(t)
-	dir := filepath.Join(bpffsDir, "others")
+	dir := filepath.Join(filepath.Dir(DefaultPinDir), "others")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func attachOnce() string {
 	if err != nil {
 		return err.Error()
 	}
-	s, err := Attach(context.Background(), Config{PinDir: filepath.Join(bpffsDir, "unprivileged"), CPUs: topo})
+	s, err := Attach(context.Background(), Config{PinDir: filepath.Join(filepath.Dir(DefaultPinDir), "unprivileged"), CPUs: topo})
 	if err != nil {
 		return err.Error()
 	}

@@ -92,7 +92,7 @@ func Attach(ctx context.Context, cfg Config) (*Scheduler, error) {
 	if cfg.PinDir == "" {
 		cfg.PinDir = DefaultPinDir
 	}
-	for _, c := range Preflight() {
+	for _, c := range Preflight(cfg.PinDir) {
 		if !c.OK {
 			return nil, &Error{Reason: c.Reason, Fix: c.Fix, Err: errors.New(c.Detail)}
 		}

@@ -32,12 +32,11 @@ const (
 	schedExtDir = "/sys/kernel/sched_ext"
 	vmlinuxBTF  = "/sys/kernel/btf/vmlinux"
 	cgroupDir   = "/sys/fs/cgroup"
-	bpffsDir    = "/sys/fs/bpf"
 )
 
 // Preflight checks everything that attaching needs, in the order in which it
-// would fail, and changes nothing.
-func Preflight() []Check {
+// would fail, and changes nothing. The pin directory need not exist.
+func Preflight(pinDir string) []Check {
 	release := kernelRelease()
 	checks := []Check{checkBTF()}
 	kernel, err := btf.LoadKernelSpec()
@@ -50,7 +49,7 @@ func Preflight() []Check {
 		checkDenylist(release),
 		checkKfuncs(kernel),
 		checkCgroup(),
-		checkBPFFS(),
+		checkBPFFS(pinDir),
 		checkCapabilities(),
 		checkForeign(),
 		describeLimits(kernel),
@@ -195,13 +194,21 @@ func checkCgroup() Check {
 	return pass(name, cgroupDir)
 }
 
-func checkBPFFS() Check {
+// checkBPFFS looks at what the pin directory is below: a container has its bpffs
+// mounted elsewhere than on /sys/fs/bpf, where it may not write.
+func checkBPFFS(pinDir string) Check {
 	const name = "bpffs to pin the scheduler in"
+	dir := filepath.Dir(pinDir)
 	var fs unix.Statfs_t
-	if err := unix.Statfs(bpffsDir, &fs); err != nil || fs.Type != unix.BPF_FS_MAGIC {
-		return fail(name, NoBPFFS, bpffsDir+" is not a bpf file system", fixBPFFS)
+	err := unix.Statfs(dir, &fs)
+	for errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = unix.Statfs(dir, &fs)
 	}
-	return pass(name, bpffsDir)
+	if err != nil || fs.Type != unix.BPF_FS_MAGIC {
+		return fail(name, NoBPFFS, dir+" is not a bpf file system", fixBPFFS)
+	}
+	return pass(name, dir)
 }
 
 // checkCapabilities looks at the effective set: CAP_SYS_ADMIN implies both in

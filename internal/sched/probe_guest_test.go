@@ -301,7 +301,7 @@ func TestProbeSeesStockSchedulerInvert(t *testing.T) {
 func requireSchedExt(t *testing.T) {
 	t.Helper()
 	requireGuest(t)
-	for _, c := range Preflight() {
+	for _, c := range Preflight(DefaultPinDir) {
 		if c.Reason == NoSchedExt || c.Reason == KernelTooOld {
 			t.Skipf("needs sched_ext, from kernel 6.16 on: %s", c.Detail)
 		}
