@@ -92,15 +92,15 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("agent started", "node", o.node, "version", cfg.Version, "config", cfg.Agent)
+	log.InfoContext(ctx, "agent started", "node", o.node, "version", cfg.Version, "config", cfg.Agent)
 	a := agent.New(cfg, agent.LiveMachine(o.pinDir), &agent.LiveCgroups{Root: cgroup.Root}, cluster, log)
 	go func() {
 		if err := a.Serve(ctx, listener); err != nil {
-			log.Error("nothing is served any more", "err", err)
+			log.ErrorContext(ctx, "nothing is served any more", "err", err)
 		}
 	}()
 	if err := a.Run(ctx); err != nil {
-		log.Error("not everything was closed", "err", err)
+		log.ErrorContext(ctx, "not everything was closed", "err", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -162,9 +163,7 @@ func (c fakeCgroups) Look() ([]policy.Group, map[string]Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	places := map[string]Place{}
-	for uid, p := range c.places {
-		places[uid] = p
-	}
+	maps.Copy(places, c.places)
 	return []policy.Group{{Cgroup: "/kubepods", ID: 1, Tier: 2, EachChild: true}}, places, nil
 }
 
@@ -176,7 +175,7 @@ func (c fakeCgroups) Limits() (l []policy.Limit, err error) {
 func (c fakeCgroups) Paths() (map[uint64]string, error) { return nil, nil }
 
 func (c fakeCgroups) Watch(ctx context.Context, changed func()) error {
-	c.do(func() { c.world.changed = changed })
+	c.do(func() { c.changed = changed })
 	<-ctx.Done()
 	return nil
 }
@@ -199,7 +198,7 @@ func (c fakeCluster) SetCondition(ctx context.Context, want kube.Condition) erro
 }
 
 func (c fakeCluster) SetEngine(ctx context.Context, e string) error {
-	return c.take(ctx, func() { c.world.engine = e })
+	return c.take(ctx, func() { c.engine = e })
 }
 
 func (c fakeCluster) Event(ctx context.Context, e kube.Event) error {

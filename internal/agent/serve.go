@@ -57,7 +57,7 @@ func (a *Agent) Handler() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, req *http.Request) {
 		v, ok := r.read()
 		if !ok {
 			http.Error(w, "nothing is decided yet", http.StatusServiceUnavailable)
@@ -65,7 +65,7 @@ func (a *Agent) Handler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(v.Report); err != nil {
-			a.Log.Debug("status not written", "err", err)
+			a.Log.DebugContext(req.Context(), "status not written", "err", err)
 		}
 	})
 	mux.Handle("GET /metrics", metric.Handler(func() []metric.Sample {

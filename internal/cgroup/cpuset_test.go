@@ -31,7 +31,8 @@ func TestReadCpusets(t *testing.T) {
 	}
 	want := []PodCgroup{
 		{UID: "a", Path: "/kubepods/poda", ID: 11, CPUs: []int{0, 1, 2, 3}, Containers: []ContainerCgroup{
-			{Path: "/kubepods/poda/app", CPUs: []int{2, 3}}, {Path: "/kubepods/poda/pause"},
+			{Path: "/kubepods/poda/app", CPUs: []int{2, 3}},
+			{Path: "/kubepods/poda/pause"},
 			{Path: "/kubepods/poda/sidecar", CPUs: []int{0, 1}},
 		}},
 		{UID: "b", Path: "/kubepods/podb", ID: 15, Containers: []ContainerCgroup{{Path: "/kubepods/podb/app"}}},

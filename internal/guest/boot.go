@@ -99,12 +99,12 @@ func networkArgs(forward map[int]int) []string {
 	if len(forward) == 0 {
 		return nil
 	}
-	net := "user,id=net"
+	net := []string{"user,id=net"}
 	for _, port := range slices.Sorted(maps.Keys(forward)) {
-		net += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", port, forward[port])
+		net = append(net, fmt.Sprintf("hostfwd=tcp:127.0.0.1:%d-:%d", port, forward[port]))
 	}
 	// The card's boot ROM would be a package more, and nothing boots from it.
-	return []string{"-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="}
+	return []string{"-netdev", strings.Join(net, ","), "-device", "virtio-net-pci,netdev=net,romfile="}
 }
 
 // commandLine is the kernel's.

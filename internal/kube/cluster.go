@@ -72,16 +72,16 @@ func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
 
 // get reads what is at path into out.
 func (c *Cluster) get(ctx context.Context, path string, out any) error {
-	return into(c.rest.Get().AbsPath(path), ctx, out)
+	return into(ctx, c.rest.Get().AbsPath(path), out)
 }
 
 // list reads the objects at path that the labels select.
 func (c *Cluster) list(ctx context.Context, path, selector string, out any) error {
-	return into(c.rest.Get().AbsPath(path).Param("labelSelector", selector), ctx, out)
+	return into(ctx, c.rest.Get().AbsPath(path).Param("labelSelector", selector), out)
 }
 
 // into sends the request. The API server's own words come with a failure.
-func into(request *rest.Request, ctx context.Context, out any) error {
+func into(ctx context.Context, request *rest.Request, out any) error {
 	result := request.Timeout(requestTimeout).Do(ctx)
 	if err := result.Error(); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *Cluster) patch(ctx context.Context, kind types.PatchType, path string, 
 	if err != nil {
 		return err
 	}
-	return into(c.rest.Patch(kind).AbsPath(path).Body(body), ctx, nil)
+	return into(ctx, c.rest.Patch(kind).AbsPath(path).Body(body), nil)
 }
 
 // Agent is the pod of a node's agent.
@@ -269,5 +269,5 @@ func (c *Cluster) agentMay(ctx context.Context, namespace, verb, resource, subre
 	}
 	request := c.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").
 		SetHeader("Content-Type", "application/json").Body(body)
-	return answer.Status.Allowed, into(request, ctx, &answer)
+	return answer.Status.Allowed, into(ctx, request, &answer)
 }

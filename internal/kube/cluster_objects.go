@@ -93,7 +93,7 @@ func (c *Cluster) Objects(ctx context.Context, namespace string) ([]Object, erro
 func (c *Cluster) metadata(ctx context.Context, path, selector string) ([]metav1.PartialObjectMetadata, error) {
 	var list metav1.PartialObjectMetadataList
 	request := c.rest.Get().AbsPath(path).Param("labelSelector", selector).SetHeader("Accept", asList)
-	err := into(request, ctx, &list)
+	err := into(ctx, request, &list)
 	return list.Items, err
 }
 
@@ -106,7 +106,7 @@ func (c *Cluster) Delete(ctx context.Context, o Object) error {
 		return err
 	}
 	request := c.rest.Delete().AbsPath(o.path).SetHeader("Content-Type", "application/json").Body(body)
-	if err := into(request, ctx, nil); err != nil && !IsNotFound(err) {
+	if err := into(ctx, request, nil); err != nil && !IsNotFound(err) {
 		return fmt.Errorf("delete %s: %w", o, err)
 	}
 	return nil

@@ -63,8 +63,10 @@ func TestPodOf(t *testing.T) {
 		}, policy.Pod{UID: "aaaa-1", Tier: tier.Background}},
 		"being deleted": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: created} }, policy.Pod{UID: "aaaa-1", Tier: tier.Standard}},
 		"static":        {func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = hash }, policy.Pod{UID: hash, Tier: tier.Standard}},
-		"claims to mirror a path": {func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "../../x" },
-			policy.Pod{UID: "aaaa-1", Tier: tier.Standard}},
+		"claims to mirror a path": {
+			func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "../../x" },
+			policy.Pod{UID: "aaaa-1", Tier: tier.Standard},
+		},
 		"succeeded": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, policy.Pod{}},
 		"failed":    {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, policy.Pod{}},
 	} {

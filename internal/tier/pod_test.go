@@ -17,7 +17,8 @@ func TestOf(t *testing.T) {
 	}{
 		"no priority": {Pod{}, DefaultThresholds(), Standard, "priority 0 is between 0 and 1000000"},
 		"at the critical threshold": {
-			Pod{Priority: 1_000_000, Class: "gold"}, DefaultThresholds(), Critical,
+			Pod{Priority: 1_000_000, Class: "gold"},
+			DefaultThresholds(), Critical,
 			`priority 1000000 of class "gold" is at least 1000000`,
 		},
 		"just below it": {Pod{Priority: 999_999}, DefaultThresholds(), Standard, "priority 999999 is between 0 and 1000000"},
@@ -25,15 +26,19 @@ func TestOf(t *testing.T) {
 			Pod{Priority: 1_999_999_999}, DefaultThresholds(), Critical, "priority 1999999999 is at least 1000000",
 		},
 		"system-cluster-critical": {
-			Pod{Priority: 2_000_000_000, Class: "system-cluster-critical"}, DefaultThresholds(), Standard,
+			Pod{Priority: 2_000_000_000, Class: "system-cluster-critical"},
+			DefaultThresholds(), Standard,
 			`priority 2000000000 of class "system-cluster-critical" is Kubernetes' own, which is never critical here`,
 		},
 		"system-node-critical without requests": {
-			Pod{Priority: 2_000_001_000, Class: "system-node-critical", BestEffort: true}, DefaultThresholds(), Standard,
+			Pod{Priority: 2_000_001_000, Class: "system-node-critical", BestEffort: true},
+			DefaultThresholds(), Standard,
 			`priority 2000001000 of class "system-node-critical" is Kubernetes' own, which is never critical here`,
 		},
 		"the highest there is": {
-			Pod{Priority: math.MaxInt32}, Thresholds{Critical: math.MaxInt32}, Standard,
+			Pod{Priority: math.MaxInt32},
+			Thresholds{Critical: math.MaxInt32},
+			Standard,
 			"priority 2147483647 is Kubernetes' own, which is never critical here",
 		},
 		"below zero":          {Pod{Priority: -1, Class: "batch"}, DefaultThresholds(), Background, `priority -1 of class "batch" is below 0`},
@@ -45,7 +50,8 @@ func TestOf(t *testing.T) {
 			Pod{BestEffort: true, Class: "web"}, DefaultThresholds(), Standard, `priority 0 of class "web" is between 0 and 1000000`,
 		},
 		"BestEffort and critical": {
-			Pod{BestEffort: true, Class: "gold", Priority: 5_000_000}, DefaultThresholds(), Critical,
+			Pod{BestEffort: true, Class: "gold", Priority: 5_000_000},
+			DefaultThresholds(), Critical,
 			`priority 5000000 of class "gold" is at least 1000000`,
 		},
 		"other thresholds": {
@@ -53,32 +59,39 @@ func TestOf(t *testing.T) {
 		},
 		"below another threshold": {Pod{Priority: 49}, Thresholds{Critical: 100, Background: 50}, Background, "priority 49 is below 50"},
 		"lowered to standard": {
-			Pod{Priority: 1_000_000, Annotation: "standard"}, DefaultThresholds(), Standard,
+			Pod{Priority: 1_000_000, Annotation: "standard"},
+			DefaultThresholds(), Standard,
 			"annotation temper.dev/tier lowers it from critical: priority 1000000 is at least 1000000",
 		},
 		"lowered to background": {
-			Pod{Annotation: "background"}, DefaultThresholds(), Background,
+			Pod{Annotation: "background"},
+			DefaultThresholds(), Background,
 			"annotation temper.dev/tier lowers it from standard: priority 0 is between 0 and 1000000",
 		},
 		"annotated as it is": {Pod{Annotation: "standard"}, DefaultThresholds(), Standard, "priority 0 is between 0 and 1000000"},
 		"raised": {
-			Pod{Priority: -5, Annotation: "critical"}, DefaultThresholds(), Background,
+			Pod{Priority: -5, Annotation: "critical"},
+			DefaultThresholds(), Background,
 			`priority -5 is below 0; annotation temper.dev/tier "critical" is ignored: it may only lower the tier`,
 		},
 		"raised by a step": {
-			Pod{Annotation: "critical"}, DefaultThresholds(), Standard,
+			Pod{Annotation: "critical"},
+			DefaultThresholds(), Standard,
 			`priority 0 is between 0 and 1000000; annotation temper.dev/tier "critical" is ignored: it may only lower the tier`,
 		},
 		"system is no pod's tier, even as a lower one": {
-			Pod{Priority: 1_000_000, Annotation: "system"}, DefaultThresholds(), Critical,
+			Pod{Priority: 1_000_000, Annotation: "system"},
+			DefaultThresholds(), Critical,
 			`priority 1000000 is at least 1000000; annotation temper.dev/tier "system" is ignored: it is none of critical, standard, background`,
 		},
 		"spelled otherwise": {
-			Pod{Annotation: "Background"}, DefaultThresholds(), Standard,
+			Pod{Annotation: "Background"},
+			DefaultThresholds(), Standard,
 			`priority 0 is between 0 and 1000000; annotation temper.dev/tier "Background" is ignored: it is none of critical, standard, background`,
 		},
 		"hostile": {
-			Pod{Annotation: "\x1b[2J\n" + strings.Repeat("é", 1<<16)}, DefaultThresholds(), Standard,
+			Pod{Annotation: "\x1b[2J\n" + strings.Repeat("é", 1<<16)},
+			DefaultThresholds(), Standard,
 			`priority 0 is between 0 and 1000000; annotation temper.dev/tier "\x1b[2J\n` + strings.Repeat(`\u00e9`, 17) +
 				`\xc3"... is ignored: it is none of critical, standard, background`,
 		},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -162,9 +163,7 @@ func (c *cluster) until(what string, holds func(kube.Snapshot) bool) kube.Snapsh
 func (c *cluster) pod(name string, spec, annotations object) policy.Pod {
 	c.t.Helper()
 	full := object{"nodeName": node, "containers": []object{{"name": "c", "image": "i"}}}
-	for k, v := range spec {
-		full[k] = v
-	}
+	maps.Copy(full, spec)
 	c.post("/api/v1/namespaces/default/pods", object{"metadata": object{"name": name, "annotations": annotations}, "spec": full})
 	var out policy.Pod
 	c.until("pod "+name, func(s kube.Snapshot) bool {
@@ -191,9 +190,7 @@ func requests(cpu string) object {
 func with(a, b object) object {
 	out := object{}
 	for _, m := range []object{a, b} {
-		for k, v := range m {
-			out[k] = v
-		}
+		maps.Copy(out, m)
 	}
 	return out
 }

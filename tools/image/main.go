@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	var platforms []platform
-	for _, arch := range strings.Split(*arch, ",") {
+	for arch := range strings.SplitSeq(*arch, ",") {
 		files, err := build(ctx, arch)
 		if err != nil {
 			return err

@@ -48,15 +48,15 @@ func known() []string {
 // ldflags give a program of Kubernetes its version, which it has from its own
 // build otherwise; kubectl fails without one.
 func (m module) ldflags() string {
-	flags := "-s -w"
 	if m != kubernetes {
-		return flags
+		return "-s -w"
 	}
+	flags := []string{"-s -w"}
 	v := strings.SplitN(strings.TrimPrefix(m.version, "v"), ".", 3)
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, m.version, v[0], v[1])
+		flags = append(flags, fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, m.version, v[0], v[1]))
 	}
-	return flags
+	return strings.Join(flags, " ")
 }
 
 // goMod is a module that only requires m, and replaces what m itself does:
@@ -89,7 +89,8 @@ func goModOf(m module, upstream []byte) (string, error) {
 	if err := json.Unmarshal(upstream, &mod); err != nil {
 		return "", fmt.Errorf("read module %s: %w", m.path, err)
 	}
-	text := fmt.Sprintf("module programs\n\ngo %s\n\nrequire %s %s\n", mod.Go, m.path, m.version)
+	var text strings.Builder
+	fmt.Fprintf(&text, "module programs\n\ngo %s\n\nrequire %s %s\n", mod.Go, m.path, m.version)
 	for _, r := range mod.Replace {
 		to := r.New.Path + " " + r.New.Version
 		if strings.HasPrefix(r.New.Path, "./staging/") {
@@ -97,9 +98,9 @@ func goModOf(m module, upstream []byte) (string, error) {
 		} else if r.New.Version == "" {
 			continue // a folder beside it, which the proxy does not have
 		}
-		text += fmt.Sprintf("replace %s => %s\n", r.Old.Path, to)
+		fmt.Fprintf(&text, "replace %s => %s\n", r.Old.Path, to)
 	}
-	return text, nil
+	return text.String(), nil
 }
 
 // goCommand is the go command in dir, without what this repository or its user
