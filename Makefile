@@ -68,6 +68,10 @@ unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's 
 guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t MODE=deterministic
 	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
 
+e2e: ## a control plane here, a node with kubelet in a guest, for up to an hour: RUN=TestNode/upgrade
+	TEMPER_E2E=$$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl) \
+		go test -v -count=1 -timeout 150m -run '$(RUN)' ./test/e2e
+
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
 
@@ -101,4 +105,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help image manifests install-check targets demo bench bench-quick build test check fmt format vet lint unit guest inguest kube kube-api-test generate generate-diff ci
+.PHONY: help image manifests install-check targets demo bench bench-quick build test check fmt format vet lint unit guest e2e inguest kube kube-api-test generate generate-diff ci

@@ -57,7 +57,10 @@ egressSelections:
 	if err := os.WriteFile(p.file("egress.yaml"), []byte(egress), 0o600); err != nil {
 		return nil, fmt.Errorf("write egress selection: %w", err)
 	}
-	return []string{"--authorization-mode=Node,RBAC", "--egress-selector-config-file=" + p.file("egress.yaml")}, nil
+	return []string{
+		"--authorization-mode=Node,RBAC", "--egress-selector-config-file=" + p.file("egress.yaml"),
+		"--kubelet-preferred-address-types=InternalIP",
+	}, nil
 }
 
 // startControllers starts what binds pods and makes them.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/test/e2e/place"
+)
+
+const (
+	churnRate    = 50 // pods made and removed in a second
+	churnSeconds = 60
+)
+
+// testChurn makes and removes pods faster than any kubelet could: their objects
+// and cgroups alone, while kubelet is held.
+func testChurn(t *testing.T, c *cluster) {
+	c.undisturbed(t, func() {
+		before := c.agentPod(t)
+		c.node.sh(t, "kill -STOP $(pidof kubelet)")
+		t.Cleanup(func() { c.node.sh(t, "kill -CONT $(pidof kubelet)") })
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		var last []string
+		for second := range churnSeconds {
+			made := c.makePods(t, second)
+			c.node.sh(t, cgroupScript(made, last))
+			c.removePods(t, second-1)
+			last = made
+			<-tick.C
+		}
+		c.node.sh(t, cgroupScript(nil, last))
+		c.removePods(t, churnSeconds-1)
+		c.want(t, attached, "Attached")
+		if after := c.agentPod(t); after != before {
+			t.Errorf("the agent is %s, before it was %s", after, before)
+		}
+	})
+}
+
+const churnPath = "/api/v1/namespaces/default/pods"
+
+func churnName(second, i int) string { return fmt.Sprintf("churn-%d-%d", second, i) }
+
+// makePods makes one second's pods, bound to the node, and returns their UIDs.
+func (c *cluster) makePods(t *testing.T, second int) []string {
+	t.Helper()
+	var uids []string
+	for i := range churnRate {
+		pod := map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": churnName(second, i)},
+			"spec": map[string]any{
+				"nodeName": place.NodeName, "containers": []map[string]any{{"name": "none", "image": podImage}},
+			},
+		}
+		var made struct{ Metadata struct{ UID string } }
+		if err := c.plane.Do(t.Context(), http.MethodPost, churnPath, pod, &made); err != nil {
+			t.Fatal(err)
+		}
+		uids = append(uids, made.Metadata.UID)
+	}
+	return uids
+}
+
+func (c *cluster) removePods(t *testing.T, second int) {
+	t.Helper()
+	if second < 0 {
+		return
+	}
+	for i := range churnRate {
+		path := churnPath + "/" + churnName(second, i) + "?gracePeriodSeconds=0"
+		if err := c.plane.Do(t.Context(), http.MethodDelete, path, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// cgroupScript makes and removes pods' cgroups, each with a container's.
+func cgroupScript(made, gone []string) string {
+	script := "cd /sys/fs/cgroup/kubepods/besteffort\n"
+	if len(made) > 0 {
+		script += "mkdir -p " + podDirs(made, "/c") + "\n"
+	}
+	if len(gone) > 0 {
+		script += "rmdir " + podDirs(gone, "/c") + " " + podDirs(gone, "") + "\n"
+	}
+	return script
+}
+
+func podDirs(uids []string, below string) string {
+	var out []string
+	for _, uid := range uids {
+		out = append(out, "pod"+uid+below)
+	}
+	return strings.Join(out, " ")
+}

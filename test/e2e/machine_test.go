@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/guest"
+	"github.com/temper-sched/temper/test/e2e/place"
+	"github.com/temper-sched/temper/test/kube/plane"
+)
+
+// machine is the guest that is the cluster's node.
+type machine struct {
+	addr    string // of the command node, on this host
+	stop    context.CancelFunc
+	ended   chan struct{}
+	err     error // how the guest ended, once it has
+	console bytes.Buffer
+}
+
+// machineSpec is what a node is booted from.
+type machineSpec struct {
+	kernel     string
+	port       int    // of the command node, on this host
+	kubelet    string // the program
+	node       string // the program of test/e2e/node
+	kubeconfig string // kubelet's
+	images     string // a folder of archives
+	api        string // the API server's address on this host
+}
+
+func (s machineSpec) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// boot starts the guest. It runs until the test ends or it is powered off.
+func boot(t *testing.T, s machineSpec) *machine {
+	t.Helper()
+	m := &machine{addr: s.addr(), ended: make(chan struct{})}
+	guestPort, err := strconv.Atoi(place.Port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, apiPort, err := net.SplitHostPort(s.api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"/usr/local/bin/node": s.node, place.Kubelet: s.kubelet, place.Kubeconfig: s.kubeconfig, place.Images: s.images,
+		place.KubeletConfig:               "testdata/node/kubelet.yaml",
+		"/etc/containerd/config.toml":     "testdata/node/containerd.toml",
+		"/etc/cni/net.d/10-pods.conflist": "testdata/node/cni.conflist",
+		"/etc/machine-id":                 "testdata/node/machine-id",
+	}
+	c := guest.Command(guest.Machine{
+		Kernel: s.kernel, MemoryMB: 3072, Suite: "forky", Files: files, Forward: map[int]int{s.port: guestPort},
+		Packages: []string{"containerd", "runc", "containernetworking-plugins", "memcached"},
+		Modules:  []string{"virtio_net", "overlay", "bridge", "veth"},
+	}, "/usr/local/bin/node", "-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service)
+	said := io.Writer(testLog{t})
+	c.Stdout, c.Stderr, c.Console = said, said, &m.console
+	c.Log = guest.ProgressLog(os.Stderr)
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	go func() {
+		m.err = c.Run(ctx)
+		close(m.ended)
+	}()
+	t.Cleanup(m.powerOff)
+	return m
+}
+
+// powerOff ends the guest as a power failure would.
+func (m *machine) powerOff() {
+	m.stop()
+	<-m.ended
+}
+
+// testLog passes on what the command node says.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// try runs a command in the guest.
+func (m *machine) try(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	query := url.Values{"arg": args}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.addr+"/run?"+query.Encode(), stdin)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(resp.Body)
+	if failed := resp.Header.Get(place.ErrorHeader); failed != "" {
+		err = errors.Join(err, fmt.Errorf("run %s in the guest: %s: %s", strings.Join(args, " "), failed, out))
+	}
+	return string(out), err
+}
+
+// sh runs a script in the guest and returns what it said.
+func (m *machine) sh(t *testing.T, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := m.try(ctx, nil, "/bin/sh", "-c", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
