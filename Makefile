@@ -91,7 +91,7 @@ kube: ## builds a real control plane in the cache: PROGRAMS="etcd kube-apiserver
 	@go run ./tools/kube $(or $(PROGRAMS),etcd kube-apiserver)
 
 kube-api-test: ## internal/kube and the released manifests against a real API server
-	TEMPER_KUBE_BIN=$$(go run ./tools/kube etcd kube-apiserver) REQUIRE_ALL=1 CGO_ENABLED=0 go test -count=1 -v ./test/kube
+	go run ./tools/matrix -only '^kube$$'
 
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...

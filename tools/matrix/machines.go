@@ -17,6 +17,7 @@ type machine struct {
 	only     string   // tests to run, as for go test -run
 	without  string   // tests to leave out, as for go test -skip
 	lacks    bool     // tests may skip what they need of a guest
+	kube     bool     // beside a real control plane
 
 	kernel, topology string
 	virtual          bool   // in virtual time: exact, and no matter what else runs
@@ -28,6 +29,9 @@ var (
 	engine = []string{"./internal/sched", "./cmd/temper"}
 	server = []string{"./internal/bench/load"}
 	node   = []string{"./internal/bench/node"}
+	kube   = []string{"./test/kube"}
+	// A real kubelet takes too long for this: make e2e.
+	apart = []string{"./test/e2e"}
 )
 
 // machines are in the order in which a fault shows soonest.
@@ -43,6 +47,7 @@ func machines() []machine {
 	return []machine{
 		{name: "here"},
 		{name: "here-engine", packages: slices.Concat(engine, server, node), lacks: true},
+		{name: "kube", packages: kube, kube: true},
 		{name: "7.2", packages: slices.Concat(engine, server), without: "TestSoak", kernel: "7.2", topology: "1s4c1t"},
 		{name: "7.2-virtual", packages: engine[:1], only: shares + "|" + delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
@@ -104,7 +109,7 @@ func hostPackages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
-	elsewhere := slices.Concat(engine, server, node)
+	elsewhere := slices.Concat(engine, server, node, kube, apart)
 	return slices.DeleteFunc(strings.Fields(string(text)), func(pkg string) bool {
 		return slices.ContainsFunc(elsewhere, func(e string) bool { return strings.HasSuffix(pkg, e[1:]) })
 	}), nil

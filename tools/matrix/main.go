@@ -161,6 +161,18 @@ func buildInguest(ctx context.Context) (string, error) {
 	return path, nil
 }
 
+// buildControlPlane returns where the programs of a control plane are: in the
+// cache, after some minutes the first time.
+func buildControlPlane(ctx context.Context, out io.Writer) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "run", "./tools/kube", "etcd", "kube-apiserver")
+	cmd.Stderr = out
+	dir, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("build control plane: %w", err)
+	}
+	return strings.TrimSpace(string(dir)), nil
+}
+
 // run runs the machine's tests, counts them in total and shows what matters.
 func (m machine) run(ctx context.Context, inguest string, total *tally, out io.Writer) error {
 	args := m.goTest(inguest)
@@ -168,6 +180,13 @@ func (m machine) run(ctx context.Context, inguest string, total *tally, out io.W
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Env = append(os.Environ(), m.env()...)
+	if m.kube {
+		bin, err := buildControlPlane(ctx, out)
+		if err != nil {
+			return err
+		}
+		cmd.Env = append(cmd.Env, "TEMPER_KUBE_BIN="+bin)
+	}
 	cmd.Stderr = out
 	events, err := cmd.StdoutPipe()
 	if err != nil {
