@@ -39,6 +39,9 @@ func TestAdoptsAtOnce(t *testing.T) {
 	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
 		time.Sleep(300 * time.Millisecond)
 		w.expect(t, ReasonAttached)
+		if len(w.marks) != 1 {
+			t.Errorf("the node said %v", w.marks)
+		}
 		if n := len(w.applied); n != 0 {
 			t.Errorf("%d plans before the pods were known", n)
 		}

@@ -291,8 +291,9 @@ func (l *loop) settle() {
 // publish marks the node when what holds has changed.
 func (l *loop) publish() {
 	v := l.super.verdict
-	if v.Reason == "" {
-		return
+	adopting := l.state.Attached && !l.super.held && v.Reason == ReasonSettling
+	if v.Reason == "" || adopting {
+		return // what the agent before this one said still holds
 	}
 	m := mark{kube.Condition{Ready: v.Reason == ReasonAttached, Reason: v.Reason, Message: v.Message}, l.engineLabel()}
 	if m == l.marked {
