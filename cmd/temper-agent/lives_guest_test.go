@@ -32,21 +32,27 @@ func times(t *testing.T, env string, short int) int {
 	return n
 }
 
-// load is a node with work of every tier, and its plan once that is in force.
-func (b *bed) load() map[uint64]policy.Group {
+// populate is a node with a pod of every tier under an agent, and its plan once
+// that is in force.
+func (b *bed) populate() map[uint64]policy.Group {
 	b.t.Helper()
 	pods := []*pod{
 		b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000}),
 		b.pod(podSpec{name: "web", milliCPU: 500}),
 		b.pod(podSpec{name: "job", qos: "BestEffort"}),
 	}
-	for _, p := range pods {
-		p.spin()
-	}
 	b.start()
 	b.attached()
 	eventually(b.t, settleWithin, "the plan has every pod", func() bool { return len(b.plan()) == 3+len(pods) })
 	return b.plan()
+}
+
+// busy gives every pod a thread that never sleeps.
+func (b *bed) busy() {
+	b.t.Helper()
+	for _, p := range b.pods {
+		p.spin()
+	}
 }
 
 // adopts waits until an agent holds the scheduler.
@@ -67,7 +73,8 @@ func (b *bed) killAgents() {
 // TestGuestKilled kills agents under load, some as soon as they have started.
 func TestGuestKilled(t *testing.T) {
 	b := newBed(t, enforce)
-	plan := b.load()
+	plan := b.populate()
+	b.busy()
 	before := b.state()
 	kills := times(t, "TEMPER_KILLS", 10)
 	for i := range kills {
@@ -80,6 +87,9 @@ func TestGuestKilled(t *testing.T) {
 		}
 		if after := b.state(); !after.Attached || after.EnableSeq != before.EnableSeq {
 			t.Fatalf("after kill %d: before %+v, after %+v", i+1, before, after)
+		}
+		if !b.says("True", "Attached", "attached") {
+			t.Fatalf("after kill %d: the node says %v", i+1, condition(b.api))
 		}
 		if after := b.plan(); !reflect.DeepEqual(plan, after) {
 			t.Fatalf("after kill %d: the plan was %+v and is %+v", i+1, plan, after)
@@ -99,7 +109,7 @@ func TestGuestKilled(t *testing.T) {
 func TestGuestStoppedAgent(t *testing.T) {
 	const deadMan = 2 * time.Second
 	b := newBed(t, enforce+"deadMan: 2s\n")
-	b.load()
+	b.populate()
 	before := b.state()
 	p := b.agents[0]
 	p.signal(syscall.SIGSTOP)
@@ -122,7 +132,8 @@ func TestGuestStoppedAgent(t *testing.T) {
 // TestGuestUpgrade ends agents as kubelet does and starts others.
 func TestGuestUpgrade(t *testing.T) {
 	b := newBed(t, enforce)
-	plan := b.load()
+	plan := b.populate()
+	b.busy()
 	before := b.state()
 	restarts := times(t, "TEMPER_UPGRADES", 3)
 	for range restarts {

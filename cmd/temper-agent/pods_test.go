@@ -186,6 +186,6 @@ func snapshot(b *bed) map[string]string {
 
 // counts tells the files that change by themselves.
 func counts(name string) bool {
-	return strings.HasSuffix(name, ".stat") || strings.HasSuffix(name, ".pressure") || strings.HasSuffix(name, ".local") ||
+	return strings.HasSuffix(name, "stat") || strings.HasSuffix(name, ".pressure") || strings.HasSuffix(name, ".local") ||
 		strings.Contains(name, ".current") || strings.Contains(name, ".peak") || strings.Contains(name, ".events")
 }

@@ -42,7 +42,7 @@ func (b *bed) annotate(safe string) {
 // for the fifth time within an hour.
 func TestGuestEject(t *testing.T) {
 	b := newBed(t, enforce)
-	b.load()
+	b.populate()
 	began := time.Now()
 	noticed := b.ejected(string(sched.EjectedSysRq))
 	t.Logf("the node says so %v after the eject", noticed)
@@ -157,7 +157,7 @@ func TestGuestSafeMode(t *testing.T) {
 // TestGuestAPIAway takes the API server away and brings it back.
 func TestGuestAPIAway(t *testing.T) {
 	b := newBed(t, enforce)
-	plan := b.load()
+	plan := b.populate()
 	before := b.state()
 	gone := b.pods[1]
 	b.api.stop()
