@@ -34,7 +34,7 @@ var exitMeanings = []string{
 	exitForeign:     "another sched_ext scheduler runs this node; Temper never replaces it",
 	exitUnfit:       "this node cannot run Temper; doctor says why and what to do",
 	exitEjected:     "the scheduler was ejected while run watched it; the kernel's own took over",
-	exitBusy:        "another temper run holds this node",
+	exitBusy:        "another temper run, or the node agent, holds this node",
 }
 
 func exitCodesHelp() string {
