@@ -93,6 +93,9 @@ kube: ## builds a real control plane in the cache: PROGRAMS="etcd kube-apiserver
 kube-api-test: ## internal/kube and the released manifests against a real API server
 	go run ./tools/matrix -only '^kube$$'
 
+fuzz: ## every fuzz test, one after the other: FUZZTIME=10s for each
+	go run ./tools/fuzz -time $(or $(FUZZTIME),10s)
+
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...
 
@@ -105,4 +108,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help image manifests install-check targets demo bench bench-quick build test check fmt format vet lint unit guest e2e inguest kube kube-api-test generate generate-diff ci
+.PHONY: help image manifests install-check targets demo bench bench-quick build test check fuzz fmt format vet lint unit guest e2e inguest kube kube-api-test generate generate-diff ci

@@ -26,7 +26,7 @@ type machine struct {
 
 // Packages whose tests need a kernel with sched_ext, or a server in a guest.
 var (
-	engine = []string{"./internal/sched", "./cmd/temper"}
+	engine = []string{"./internal/sched", "./cmd/temper", "./cmd/temper-agent"}
 	server = []string{"./internal/bench/load"}
 	node   = []string{"./internal/bench/node"}
 	kube   = []string{"./test/kube"}
