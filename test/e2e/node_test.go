@@ -154,7 +154,7 @@ func testSafeMode(t *testing.T, c *cluster) {
 	c.want(t, attached, "Attached")
 }
 
-// podUID is of the agent's pod; it is another after the pod was replaced.
+// agentPod changes when the agent's pod is replaced or its container restarted.
 func (c *cluster) agentPod(t *testing.T) string {
 	t.Helper()
 	return c.host(t, "kubectl -n temper-system get pods -l app.kubernetes.io/name=temper-agent -o 'jsonpath={.items[*].metadata.uid} {.items[*].status.containerStatuses[0].restartCount}'")
@@ -231,13 +231,13 @@ func testAPIServerAway(t *testing.T, c *cluster) {
 func testForeignScheduler(t *testing.T, c *cluster) {
 	c.follow(t, "safe-mode-on")
 	c.want(t, safe, "SafeMode")
-	c.node.sh(t, "node foreign >/run/log/foreign 2>&1 & for i in $(seq 60); do grep -q enabled /sys/kernel/sched_ext/state && exit; sleep 1; done; cat /run/log/foreign; exit 1")
+	c.node.sh(t, "node foreign >/run/log/foreign 2>&1 & echo $! >/run/foreign; for i in $(seq 60); do grep -q enabled /sys/kernel/sched_ext/state && exit; sleep 1; done; cat /run/log/foreign; exit 1")
 	c.follow(t, "safe-mode-off")
 	c.want(t, observe, "ForeignScheduler")
 	if ops := c.node.sh(t, "cat /sys/kernel/sched_ext/root/ops"); strings.TrimSpace(ops) != "foreign" {
 		t.Errorf("the node is scheduled by %q", ops)
 	}
-	c.node.sh(t, "kill $(pgrep -f 'node foreign')")
+	c.node.sh(t, "kill $(cat /run/foreign)")
 	c.want(t, attached, "Attached")
 }
 
