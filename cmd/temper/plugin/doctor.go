@@ -260,7 +260,7 @@ func engineCheck(n node) check {
 	waits := r.Engine == kube.EngineSafe || r.Reason == "Settling"
 	if r.Mode == string(config.Enforce) && r.Engine != kube.EngineAttached && !waits {
 		out.Outcome, out.Detail = failed, "not attached: "+strings.TrimSuffix(r.Reason+": "+r.Message, ": ")
-		out.Fix = fmt.Sprintf("kubectl -n %s logs %s; what keeps it off is a check below, or in docs/kubectl.md", n.agent.Namespace, n.agent.Name)
+		out.Fix = fmt.Sprintf("kubectl -n %s logs %s, unless a check below says it", n.agent.Namespace, n.agent.Name)
 	}
 	return out
 }

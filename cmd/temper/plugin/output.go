@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -55,31 +56,42 @@ func (p *plugin) data(o *output, v any) (bool, error) {
 	if err != nil {
 		return true, fmt.Errorf("write JSON: %w", err)
 	}
-	text = append(escaped(text), '\n')
-	if o.value == "yaml" {
-		if text, err = yamlOf(text); err != nil {
-			return true, fmt.Errorf("write YAML: %w", err)
-		}
+	if o.value == "json" {
+		text = append(escaped(text, surrogates), '\n')
+	} else if text, err = yamlOf(escaped(text, wideEscape)); err != nil {
+		return true, fmt.Errorf("write YAML: %w", err)
 	}
 	_, err = p.Stdout.Write(text)
 	return true, err
 }
 
-// escaped is JSON in which no character moves the cursor: what JSON's own
-// escapes leave are some control and format characters, all of them in strings.
-func escaped(text []byte) []byte {
+// escaped is JSON or YAML in which no character moves the cursor: what their own
+// escapes leave are some control and format characters, all in quoted strings.
+func escaped(text []byte, wide func(rune) string) []byte {
 	var b bytes.Buffer
 	for _, r := range string(text) {
-		if r != '\n' && r != ' ' && !unicode.IsPrint(r) && r <= 0xffff {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r <= 0xffff:
 			fmt.Fprintf(&b, `\u%04x`, r)
-			continue
+		default:
+			b.WriteString(wide(r))
 		}
-		b.WriteRune(r)
 	}
 	return b.Bytes()
 }
 
-// yamlOf is the same document with the same order of keys.
+// surrogates is how JSON escapes what lies beyond 16 bits, wideEscape how YAML
+// does.
+func surrogates(r rune) string {
+	high, low := utf16.EncodeRune(r)
+	return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+}
+
+func wideEscape(r rune) string { return fmt.Sprintf(`\U%08x`, r) }
+
+// yamlOf is the same document as YAML, with the same order of keys.
 func yamlOf(text []byte) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
@@ -102,7 +114,8 @@ func yamlOf(text []byte) ([]byte, error) {
 	if err := enc.Encode(&root); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), enc.Close()
+	err := enc.Close()
+	return escaped(b.Bytes(), wideEscape), err
 }
 
 // clean lets through what prints, and line ends. Names and messages in a cluster

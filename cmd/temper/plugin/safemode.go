@@ -86,7 +86,7 @@ func (p *plugin) annotate(ctx context.Context, c *kube.Cluster, names []string, 
 		if !ok {
 			errs = append(errs, fmt.Errorf("there is no node %s", name))
 		}
-	 	if !ok || s.SafeMode == on && s.Annotated == on {
+		if !ok || s.SafeMode == on && s.Annotated == on {
 			continue
 		}
 		if err := c.SetSafeMode(ctx, name, on); err != nil {
@@ -111,44 +111,52 @@ func (p *plugin) await(ctx context.Context, c *kube.Cluster, names []string, on 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	said := map[string]string{}
+	waiting := names
 	for {
 		nodes, err := p.look(ctx, c, selection{names: names})
-		if err != nil && ctx.Err() == nil {
+		if kube.IsForbidden(err) {
 			return nil, err
 		}
-		var waiting []string
-		away = nil
-		for _, n := range nodes {
-			state, done := safeModeOf(n, on)
-			if said[n.Name] != state {
-				said[n.Name] = state
-				fmt.Fprintf(p.text, "%s\n", line(n.Name+": "+state))
-			}
-			switch {
-			case n.away():
-				away = append(away, n.Name)
-			case !done:
-				waiting = append(waiting, n.Name)
-			}
+		if err == nil { // the API server may be away for a moment
+			away, waiting = p.progress(nodes, on, said)
 		}
-		if err == nil && len(waiting) == 0 {
+		if len(waiting) == 0 {
 			return away, nil
 		}
 		if !p.pause(ctx) {
-			return away, p.gaveUp(names, waiting, on, timeout)
+			return away, gaveUp(waiting, on, timeout, err)
 		}
 	}
 }
 
-func (p *plugin) gaveUp(names, waiting []string, on bool, timeout time.Duration) error {
-	if len(waiting) == 0 { // the API server has not answered
-		waiting = names
+// progress prints of each node what was not said of it yet.
+func (p *plugin) progress(nodes []node, on bool, said map[string]string) (away, waiting []string) {
+	for _, n := range nodes {
+		state, done := safeModeOf(n, on)
+		if said[n.Name] != state {
+			said[n.Name] = state
+			fmt.Fprintln(p.text, line(n.Name+": "+state))
+		}
+		switch {
+		case n.away():
+			away = append(away, n.Name)
+		case !done:
+			waiting = append(waiting, n.Name)
+		}
+	}
+	return away, waiting
+}
+
+func gaveUp(waiting []string, on bool, timeout time.Duration, last error) error {
+	err := fmt.Errorf("safe mode is not %s after %s on %s: %s",
+		onOff(on), timeout, view.Count(len(waiting), "node"), strings.Join(waiting, ", "))
+	if last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
 	}
 	fix := "kubectl temper status " + strings.Join(waiting, " ")
 	if !on {
 		fix += "; a node stays in safe mode while the file /run/temper/safe-mode is on it: temper safe-mode off, there"
 	}
-	err := fmt.Errorf("safe mode is not %s after %s on %s: %s", onOff(on), timeout, view.Count(len(waiting), "node"), strings.Join(waiting, ", "))
 	return &failure{code: exitError, err: err, fix: fix}
 }
 

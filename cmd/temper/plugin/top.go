@@ -83,4 +83,3 @@ func (t *top) Complete(v *view.View) error {
 	v.InForce(t.last.State.Generation, t.last.Plan, func(id uint64) string { return names[id] })
 	return nil
 }
-

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +23,7 @@ func (p *plugin) newUninstall() *cobra.Command {
 		Long: `Remove Temper from the cluster, in the order that leaves nothing behind: safe mode on
 every node, until each has said that the kernel's own scheduler runs it; then the
 objects of the install, the agents first; then the label, the annotation and the
-condition on the nodes.
+condition on the nodes. A Helm release stays Helm's to end, and is named.
 
 It may be run in any state, and again. --verify only looks: the exit code is 0 if
 nothing is left and 1 otherwise.`,
@@ -64,20 +63,27 @@ nothing is left and 1 otherwise.`,
 
 // leftovers are what is there of an install.
 type leftovers struct {
-	objects []kube.Object
-	nodes   []node // with an agent or traces
+	objects  []kube.Object
+	nodes    []node // with an agent or traces
+	releases []string
 }
 
 func (p *plugin) leftovers(ctx context.Context, c *kube.Cluster) (left leftovers, err error) {
 	if left.objects, err = c.Objects(ctx, p.installed()); err != nil {
 		return left, err
 	}
-	left.nodes, err = p.look(ctx, c, selection{})
+	if left.nodes, err = p.look(ctx, c, selection{}); err != nil {
+		return left, err
+	}
+	left.releases, err = c.HelmReleases(ctx, p.installed(), left.objects)
+	if kube.IsForbidden(err) { // Helm keeps its releases in secrets, which few may list
+		err = nil
+	}
 	return left, err
 }
 
 func (l leftovers) none() bool {
-	return len(l.objects) == 0 && len(l.nodes) == 0
+	return len(l.objects) == 0 && len(l.nodes) == 0 && len(l.releases) == 0
 }
 
 func (l leftovers) lines() []string {
@@ -86,15 +92,19 @@ func (l leftovers) lines() []string {
 		out = append(out, o.String())
 	}
 	for _, n := range l.nodes {
-		if traces := tracesOn(n); len(traces) > 0 {
-			out = append(out, "Node "+n.Name+": "+strings.Join(traces, ", "))
-		}
+		out = append(out, "Node "+n.Name+": "+strings.Join(tracesOn(n), ", "))
+	}
+	for _, name := range l.releases {
+		out = append(out, "Helm release "+name)
 	}
 	return out
 }
 
 func tracesOn(n node) []string {
 	var traces []string
+	if n.agent != nil {
+		traces = append(traces, "agent "+n.agent.Name)
+	}
 	if n.Engine != "" {
 		traces = append(traces, "label "+kube.EngineLabel)
 	}
@@ -125,7 +135,11 @@ func (p *plugin) verify(left leftovers) error {
 	if err := p.list("left:", left); err != nil {
 		return err
 	}
-	return &failure{code: exitError, fix: "kubectl temper uninstall"}
+	fix := "kubectl temper uninstall"
+	if len(left.objects) == 0 && len(left.nodes) == 0 {
+		fix = fmt.Sprintf("helm uninstall %s -n %s", left.releases[0], p.installed())
+	}
+	return &failure{code: exitError, fix: fix}
 }
 
 func (p *plugin) confirmed() bool {
@@ -138,18 +152,16 @@ func (p *plugin) uninstall(ctx context.Context, c *kube.Cluster, left leftovers,
 	if err := p.takeOff(ctx, c, left.nodes, timeout); err != nil {
 		return err
 	}
-	releases, err := c.HelmReleases(ctx, p.installed(), left.objects)
-	if err == nil && len(releases) > 0 { // who may not list secrets is not told
-		return &failure{
-			code: exitError,
-			err:  fmt.Errorf("the objects belong to Helm: %s", strings.Join(releases, ", ")),
-			fix:  fmt.Sprintf("helm uninstall %s -n %s, then kubectl temper uninstall again: the nodes are in safe mode", releases[0], p.installed()),
-		}
-	}
 	if err := p.deleteObjects(ctx, c, timeout); err != nil {
 		return err
 	}
-	return p.cleanNodes(ctx, c)
+	if err := p.cleanNodes(ctx, c); err != nil {
+		return err
+	}
+	for _, name := range left.releases {
+		fmt.Fprintf(p.text, "Helm still lists its release, to end with: helm uninstall %s -n %s\n", line(name), p.installed())
+	}
+	return nil
 }
 
 // takeOff returns when no node that can be asked has the scheduler.
@@ -208,13 +220,14 @@ func (p *plugin) cleanNodes(ctx context.Context, c *kube.Cluster) error {
 	if err != nil {
 		return err
 	}
-	nodes = slices.DeleteFunc(nodes, func(n kube.NodeState) bool { return !n.Touched() })
 	for _, n := range nodes {
+		if !n.Touched() {
+			continue
+		}
 		if err := c.CleanNode(ctx, n.Name); err != nil && !kube.IsNotFound(err) {
 			return err
 		}
 		fmt.Fprintf(p.text, "cleaned node %s\n", line(n.Name))
 	}
-	fmt.Fprintln(p.text, "nothing is left of Temper")
 	return nil
 }
