@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/temper-sched/temper/cmd/temper/plugin"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(execute(stopContext(context.Background()), n, os.Args[1:]))
 		},
+		plugin.Name: main,
 	})
 }
 

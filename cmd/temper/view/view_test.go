@@ -170,3 +170,22 @@ func readings() []sched.Stats {
 	after.Tiers[3].WorstWait = 12 * time.Millisecond
 	return []sched.Stats{before, after}
 }
+
+func TestLineCannotPretend(t *testing.T) {
+	cases := map[string]struct{ text, want string }{
+		"plain":             {"kubepods/pod1 – ü", "kubepods/pod1 – ü"},
+		"line ends":         {"a\nb\tc\r", `a\nb\tc\r`},
+		"terminal commands": {"\x1b[2J\a\u009b1m", `\x1b[2J\a\u009b1m`},
+		"direction":         {"\u202e", `\u202e`},
+		"not text":          {"\xff", "\ufffd"},
+	}
+	for name, c := range cases {
+		if got := Line(c.text); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	rows := Table("A\tB", func(row func(...any)) { row("one\ttwo\nthree", 4) })
+	if len(rows) != 2 || !strings.HasSuffix(rows[1], "  4") {
+		t.Errorf("a cell made cells or rows of its own: %q", rows)
+	}
+}
