@@ -38,7 +38,12 @@ func TestCommandLines(t *testing.T) {
 			machine: Machine{Append: []string{"preempt=full"}},
 			clock:   ClockHost,
 			has:     []string{"tcg,thread=multi", "no_timer_check", "preempt=full", "4,sockets=1,cores=4,threads=1"},
-			lacks:   []string{"-icount", "nokaslr", "-numa"},
+			lacks:   []string{"-icount", "nokaslr", "-numa", "-netdev"},
+		},
+		"with a network": {
+			machine: Machine{Forward: map[int]int{8022: 22, 8010: 10}},
+			clock:   ClockHost,
+			has:     []string{"user,id=net,hostfwd=tcp:127.0.0.1:8010-:10,hostfwd=tcp:127.0.0.1:8022-:22", "virtio-net-pci,netdev=net"},
 		},
 		"functional on kvm": {
 			kvm:   true,

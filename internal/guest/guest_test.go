@@ -6,6 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +122,40 @@ func TestPackagesBringTheirLibraries(t *testing.T) {
 	if c.Provenance().Packages["memcached"] == "" {
 		t.Error("the package's version is not in the provenance")
 	}
+}
+
+// A guest with a network reaches this host, through modules of its kernel; the
+// oldest kernel has them in its own package, the newest beside it.
+func TestModulesAndNetwork(t *testing.T) {
+	needGuests(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello, guest\n")
+	}))
+	defer server.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
+	for _, kernel := range []string{"7.2", "6.12"} {
+		t.Run(kernel, func(t *testing.T) {
+			m := guest.Machine{Kernel: kernel, Modules: []string{"virtio_net"}, Forward: map[int]int{freePort(t): 1}, Suite: "forky"}
+			c := guest.Command(m, "/bin/sh", "-euc", `
+for m in `+guest.ModulesDir+`/*.ko; do insmod $m; done
+ip address add 10.0.2.15/24 dev eth0
+ip link set eth0 up
+wget -q -O - http://10.0.2.2:`+port)
+			if out, err := run(t, c); err != nil || out != "hello, guest\n" {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestPanicIsTold(t *testing.T) {
