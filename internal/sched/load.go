@@ -98,17 +98,21 @@ func Attach(ctx context.Context, cfg Config) (*Scheduler, error) {
 		}
 	}
 	s, err := adopt(cfg)
-	if s != nil || err != nil {
+	if err != nil || s != nil && s.adopted {
 		return s, err
 	}
 	if err := ctx.Err(); err != nil {
+		if s != nil {
+			_ = s.Close()
+		}
 		return nil, err
 	}
-	return load(cfg)
+	return load(cfg, s)
 }
 
-// adopt returns the scheduler that is pinned and alive, if it is this build's.
-// Remains of a dead one, or of another build, are removed.
+// adopt returns the scheduler that is pinned, nil if there is none. It is adopted
+// if it is alive and this build's; else it, or what remains of it, is to be
+// replaced.
 func adopt(cfg Config) (*Scheduler, error) {
 	if err := removePins(stagingDir(cfg.PinDir)); err != nil {
 		return nil, err
@@ -127,7 +131,7 @@ func adopt(cfg Config) (*Scheduler, error) {
 	if cfg.Log != nil {
 		cfg.Log.Info("replace pinned scheduler", "pin_dir", cfg.PinDir)
 	}
-	return nil, s.Detach()
+	return s, nil
 }
 
 // isAlive reports whether this build's scheduler, as it would be loaded now,
@@ -164,13 +168,19 @@ func (s *Scheduler) isThisBuild(cfg Config) bool {
 }
 
 // load builds everything in a staging directory and renames it into place: a
-// half-loaded scheduler cannot be found by anybody.
-func load(cfg Config) (_ *Scheduler, err error) {
+// half-loaded scheduler cannot be found by anybody. One that is replaced runs
+// until the kernel has accepted the next: checking that takes the longest.
+func load(cfg Config, replaced *Scheduler) (_ *Scheduler, err error) {
 	coll, err := loadCollection(cfg)
+	if err == nil {
+		defer coll.Close()
+	}
+	if replaced != nil {
+		err = errors.Join(err, replaced.Detach())
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer coll.Close()
 
 	object, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
 		Name: "temper_object", Type: ebpf.Array, KeySize: 4, ValueSize: sha256.Size, MaxEntries: 1,
