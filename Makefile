@@ -69,8 +69,8 @@ guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 
 	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
 
 e2e: ## a control plane here, a node with kubelet in a guest, for up to an hour: RUN=TestNode/upgrade
-	TEMPER_E2E=$$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl) \
-		go test -v -count=1 -timeout 150m -run '$(RUN)' ./test/e2e
+	programs=$$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl); \
+		TEMPER_E2E=$$programs go test -v -count=1 -timeout 150m -run '$(RUN)' ./test/e2e
 
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest

@@ -31,7 +31,9 @@ func writePodImage(t *testing.T, dir, nodeProgram string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer := podLayer(t, map[string][]byte{"node": program, "spin": spin.Program()})
+	layer := podLayer(t, map[string][]byte{
+		"node": program, "spin": spin.Program(), "etc/passwd": []byte("root:x:0:0:root:/:/bin/false\n"),
+	})
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer)), nil })
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +67,8 @@ func diffIDs(t *testing.T, img v1.Image) []v1.Hash {
 	return c.RootFS.DiffIDs
 }
 
-// podLayer has the programs, and the links of a merged /usr.
-func podLayer(t *testing.T, programs map[string][]byte) []byte {
+// podLayer has the files, and the links of a merged /usr.
+func podLayer(t *testing.T, files map[string][]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -78,7 +80,7 @@ func podLayer(t *testing.T, programs map[string][]byte) []byte {
 			t.Fatal(err)
 		}
 	}
-	for name, content := range programs {
+	for name, content := range files {
 		add(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content))}, content)
 	}
 	for _, dir := range []string{"usr", "tmp"} {
