@@ -25,7 +25,7 @@ BENCH ?= out/bench
 IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,redis-server,stress-ng -timeout 29m
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
 demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners, PostgreSQL at a CPU limit: stock kernel, tuned, Temper; writes a page below out/
 	out/temper-lab demo $(ARGS)
