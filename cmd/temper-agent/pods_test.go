@@ -90,7 +90,7 @@ func (p *pod) makeCgroup() {
 }
 
 // spawn starts a process in the pod's container.
-func (p *pod) spawn(name string, args ...string) *exec.Cmd {
+func (p *pod) spawn(name string, args ...string) {
 	p.b.t.Helper()
 	group, err := os.Open(p.dir + "/main")
 	if err != nil {
@@ -103,7 +103,6 @@ func (p *pod) spawn(name string, args ...string) *exec.Cmd {
 		p.b.t.Fatal(err)
 	}
 	p.run = append(p.run, cmd)
-	return cmd
 }
 
 // spin adds a thread that never sleeps.

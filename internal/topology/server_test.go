@@ -57,41 +57,58 @@ func TestReadServers(t *testing.T) {
 		places   map[int]string // core/llc/node
 	}{
 		"one node without SMT": {
-			server{cores: 8, threads: 1, caches: 1, nodes: 1}, 8,
-			map[int]string{0: "0", 7: "7"}, map[int]string{7: "7/0/0"},
+			server{cores: 8, threads: 1, caches: 1, nodes: 1},
+			8,
+			map[int]string{0: "0", 7: "7"},
+			map[int]string{7: "7/0/0"},
 		},
 		"one node with SMT": {
-			server{cores: 4, threads: 2, caches: 1, nodes: 1}, 8,
-			map[int]string{1: "1,5", 5: "1,5"}, map[int]string{5: "1/0/0"},
+			server{cores: 4, threads: 2, caches: 1, nodes: 1},
+			8,
+			map[int]string{1: "1,5", 5: "1,5"},
+			map[int]string{5: "1/0/0"},
 		},
 		"two nodes with SMT": {
-			server{cores: 32, threads: 2, caches: 2, nodes: 2}, 64,
-			map[int]string{31: "31,63", 32: "0,32"}, map[int]string{32: "0/0/0", 63: "31/1/1"},
+			server{cores: 32, threads: 2, caches: 2, nodes: 2},
+			64,
+			map[int]string{31: "31,63", 32: "0,32"},
+			map[int]string{32: "0/0/0", 63: "31/1/1"},
 		},
 		"three nodes": {
-			server{cores: 12, threads: 1, caches: 3, nodes: 3}, 12,
-			map[int]string{4: "4"}, map[int]string{3: "3/0/0", 4: "4/1/1", 11: "11/2/2"},
+			server{cores: 12, threads: 1, caches: 3, nodes: 3},
+			12,
+			map[int]string{4: "4"},
+			map[int]string{3: "3/0/0", 4: "4/1/1", 11: "11/2/2"},
 		},
 		"four nodes of one socket, two caches each": {
-			server{cores: 64, threads: 2, caches: 8, nodes: 4}, 128,
-			map[int]string{127: "63,127"}, map[int]string{8: "8/1/0", 16: "16/2/1", 127: "63/7/3"},
+			server{cores: 64, threads: 2, caches: 8, nodes: 4},
+			128,
+			map[int]string{127: "63,127"},
+			map[int]string{8: "8/1/0", 16: "16/2/1", 127: "63/7/3"},
 		},
 		"four nodes share a cache by twos": {
-			server{cores: 8, threads: 1, caches: 2, nodes: 4}, 8,
-			map[int]string{2: "2"}, map[int]string{1: "1/0/0", 2: "2/0/1", 7: "7/1/3"},
+			server{cores: 8, threads: 1, caches: 2, nodes: 4},
+			8,
+			map[int]string{2: "2"},
+			map[int]string{1: "1/0/0", 2: "2/0/1", 7: "7/1/3"},
 		},
 		"256 CPUs, two sockets, sixteen caches": {
-			server{cores: 128, threads: 2, caches: 16, nodes: 2}, 256,
+			server{cores: 128, threads: 2, caches: 16, nodes: 2},
+			256,
 			map[int]string{0: "0,128", 255: "127,255"},
 			map[int]string{63: "63/7/0", 64: "64/8/1", 128: "0/0/0", 255: "127/15/1"},
 		},
 		"one sibling and one whole core offline": {
-			server{cores: 4, threads: 2, caches: 2, nodes: 2, offline: []int{5, 2, 6}}, 5,
-			map[int]string{1: "1", 5: "", 2: "", 3: "3,7"}, map[int]string{1: "1/0/0", 3: "2/1/1", 7: "2/1/1"},
+			server{cores: 4, threads: 2, caches: 2, nodes: 2, offline: []int{5, 2, 6}},
+			5,
+			map[int]string{1: "1", 5: "", 2: "", 3: "3,7"},
+			map[int]string{1: "1/0/0", 3: "2/1/1", 7: "2/1/1"},
 		},
 		"sparse ids": {
-			server{cores: 4, threads: 2, caches: 2, nodes: 1, stride: 16}, 8,
-			map[int]string{16: "16,80", 112: "48,112", 1: ""}, map[int]string{112: "3/1/0"},
+			server{cores: 4, threads: 2, caches: 2, nodes: 1, stride: 16},
+			8,
+			map[int]string{16: "16,80", 112: "48,112", 1: ""},
+			map[int]string{112: "3/1/0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,9 +143,14 @@ func TestReadHybrid(t *testing.T) {
 		sys[fmt.Sprintf(format, args...)] = &fstest.MapFile{Data: []byte(text + "\n")}
 	}
 	for id, cpu := range []struct{ core, siblings, level2 string }{
-		{"0", "0-1", "0-1"}, {"0", "0-1", "0-1"},
-		{"4", "2-3", "2-3"}, {"4", "2-3", "2-3"},
-		{"8", "4", "4-7"}, {"9", "5", "4-7"}, {"10", "6", "4-7"}, {"11", "7", "4-7"},
+		{"0", "0-1", "0-1"},
+		{"0", "0-1", "0-1"},
+		{"4", "2-3", "2-3"},
+		{"4", "2-3", "2-3"},
+		{"8", "4", "4-7"},
+		{"9", "5", "4-7"},
+		{"10", "6", "4-7"},
+		{"11", "7", "4-7"},
 	} {
 		dir := fmt.Sprintf("cpu/cpu%d", id)
 		put(cpu.core, "%s/topology/core_id", dir)

@@ -29,13 +29,13 @@ func quickstart(t *testing.T) map[string]string {
 }
 
 // follow runs a script of the document.
-func (c *cluster) follow(t *testing.T, name string) string {
+func (c *cluster) follow(t *testing.T, name string) {
 	t.Helper()
 	script, ok := quickstart(t)[name]
 	if !ok {
 		t.Fatalf("%s has no script %s", quickstartDoc, name)
 	}
-	return c.host(t, script)
+	c.host(t, script)
 }
 
 // install brings the agent to where it schedules the node.

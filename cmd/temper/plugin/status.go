@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,8 +145,8 @@ func statusLines(all []nodeStatus, wide bool, now time.Time) []string {
 func (s nodeStatus) cells(wide bool, now time.Time) []any {
 	version, crit, ejects, mode, lend, pods := "-", "-", "-", "-", "-", "-"
 	if a := s.Answer; a != nil {
-		version, crit, ejects = a.Version, fmt.Sprintf("%d/%d", a.FencedCPUs, a.CPUs), fmt.Sprint(a.Ejects)
-		mode, lend, pods = a.Mode, a.Lend, fmt.Sprint(a.Pods)
+		version, crit, ejects = a.Version, fmt.Sprintf("%d/%d", a.FencedCPUs, a.CPUs), strconv.Itoa(a.Ejects)
+		mode, lend, pods = a.Mode, a.Lend, strconv.Itoa(a.Pods)
 	}
 	since := "-"
 	if s.Since != nil {

@@ -24,7 +24,7 @@ func serve(log *slog.Logger) error {
 		cmd.Stdin = r.Body
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			log.Warn("command failed", "args", args, "err", err)
+			log.WarnContext(r.Context(), "command failed", "args", args, "err", err)
 			w.Header().Set(place.ErrorHeader, err.Error())
 		}
 		_, _ = w.Write(out)
