@@ -93,7 +93,13 @@ func objectsOf(text []byte) (objects map[string]object, err error) {
 	return objects, err
 }
 
-func fake(ts *testscript.TestScript) *fakeAPI { return ts.Value("api").(*fakeAPI) }
+// change changes the cluster between two requests.
+func change(ts *testscript.TestScript, how func(*fakeAPI)) {
+	f := ts.Value("api").(*fakeAPI)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how(f)
+}
 
 // expect CODE COMMAND... runs a command that must exit with that code.
 func expect(ts *testscript.TestScript, neg bool, args []string) {
@@ -113,37 +119,37 @@ func expect(ts *testscript.TestScript, neg bool, args []string) {
 func set(ts *testscript.TestScript, _ bool, args []string) {
 	objects, err := objectsOf([]byte(ts.ReadFile(args[0])))
 	ts.Check(err)
-	f := fake(ts)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for at, o := range objects {
-		if f.objects[at] == nil {
-			f.objects[at] = object{}
+	change(ts, func(f *fakeAPI) {
+		for at, o := range objects {
+			if f.objects[at] == nil {
+				f.objects[at] = object{}
+			}
+			merge(f.objects[at], o)
 		}
-		merge(f.objects[at], o)
-	}
+	})
 }
 
 // gone PATH removes the object.
 func gone(ts *testscript.TestScript, _ bool, args []string) {
-	f := fake(ts)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.objects[args[0]] == nil {
-		ts.Fatalf("there is no %s", args[0])
-	}
-	f.remove(args[0])
+	change(ts, func(f *fakeAPI) {
+		if f.objects[args[0]] == nil {
+			ts.Fatalf("there is no %s", args[0])
+		}
+		f.remove(args[0])
+	})
 }
 
 // refuse VERB PATH makes the API server forbid it.
 func refuse(ts *testscript.TestScript, _ bool, args []string) {
-	fake(ts).refused = append(fake(ts).refused, strings.Join(args, " "))
+	change(ts, func(f *fakeAPI) { f.refused = append(f.refused, strings.Join(args, " ")) })
 }
 
 // deny VERB RESOURCE takes the right from the agent.
 func deny(ts *testscript.TestScript, _ bool, args []string) {
-	fake(ts).denied = append(fake(ts).denied, strings.Join(args, " "))
+	change(ts, func(f *fakeAPI) { f.denied = append(f.denied, strings.Join(args, " ")) })
 }
 
 // deaf makes agents heed nothing.
-func deaf(ts *testscript.TestScript, _ bool, _ []string) { fake(ts).deaf = true }
+func deaf(ts *testscript.TestScript, _ bool, _ []string) {
+	change(ts, func(f *fakeAPI) { f.deaf = true })
+}
