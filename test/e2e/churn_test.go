@@ -21,7 +21,8 @@ const (
 // and cgroups alone, while kubelet is held.
 func testChurn(t *testing.T, c *cluster) {
 	c.undisturbed(t, func() {
-		before := c.agentPod(t)
+		before, generation := c.agentPod(t), c.generation(t)
+		start := time.Now()
 		c.node.sh(t, "kill -STOP $(pidof kubelet)")
 		t.Cleanup(func() { c.node.sh(t, "kill -CONT $(pidof kubelet)") })
 		tick := time.NewTicker(time.Second)
@@ -36,11 +37,26 @@ func testChurn(t *testing.T, c *cluster) {
 		}
 		c.node.sh(t, cgroupScript(nil, last))
 		c.removePods(t, churnSeconds-1)
+		plans := c.generation(t) - generation
+		t.Logf("%d pods in %v, %d plans", churnRate*churnSeconds, time.Since(start).Round(time.Second), plans)
+		if plans < churnSeconds/slack {
+			t.Errorf("the agent applied %d plans, so it did not follow the pods", plans)
+		}
 		c.want(t, attached, "Attached")
 		if after := c.agentPod(t); after != before {
 			t.Errorf("the agent is %s, before it was %s", after, before)
 		}
 	})
+}
+
+// generation counts the plans applied since the attach.
+func (c *cluster) generation(t *testing.T) uint64 {
+	t.Helper()
+	r, err := c.report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.State.Generation
 }
 
 const churnPath = "/api/v1/namespaces/default/pods"

@@ -127,7 +127,8 @@ func (m *machine) try(ctx context.Context, stdin io.Reader, args ...string) (str
 // sh runs a script in the guest and returns what it said.
 func (m *machine) sh(t *testing.T, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	// Cleaning up goes on when the test is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 	defer cancel()
 	out, err := m.try(ctx, nil, "/bin/sh", "-c", script)
 	if err != nil {
