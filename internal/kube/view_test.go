@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 // server is a source that can be away.
 type server struct {
+	mu      sync.Mutex // virtual time orders nothing for the race detector
 	pods    []corev1.Pod
 	watcher *watch.FakeWatcher
 	away    bool
@@ -25,6 +27,8 @@ type server struct {
 }
 
 func (s *server) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.lists++
 	if s.away {
 		return nil, errors.New("connection refused")
@@ -33,11 +37,39 @@ func (s *server) list(context.Context, metav1.ListOptions) (runtime.Object, erro
 }
 
 func (s *server) watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.away {
 		return nil, errors.New("connection refused")
 	}
 	s.watcher = watch.NewFake()
 	return s.watcher, nil
+}
+
+func (s *server) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists
+}
+
+func (s *server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = true
+	s.watcher.Stop()
+}
+
+func (s *server) comeBack(with corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = false
+	s.pods = append(s.pods, with)
+}
+
+// pass lets virtual time go by until nothing more happens.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 // watching runs f while a view follows the server, in virtual time.
@@ -50,8 +82,7 @@ func watching(t *testing.T, s *server, f func(last func() Snapshot)) {
 		go newFeed("pods", s, podSink{v}, slog.New(slog.DiscardHandler)).run(ctx)
 		go v.publish(ctx, func(s Snapshot) { last = s })
 		f(func() Snapshot {
-			time.Sleep(2 * coalesce) // virtual
-			synctest.Wait()
+			pass(2 * coalesce)
 			return last
 		})
 		cancel()
@@ -69,20 +100,18 @@ func TestFeedSurvivesTheServer(t *testing.T) {
 		if !first.Connected || len(first.Pods) != 1 {
 			t.Fatalf("at first: %+v", first)
 		}
-		time.Sleep(time.Minute)
-		s.away = true
-		s.watcher.Stop()
+		pass(time.Minute)
+		s.leave()
 		if got := last(); got.Connected || len(got.Pods) != 1 {
 			t.Errorf("server away: %+v", got)
 		}
-		lists := s.lists
-		time.Sleep(time.Hour)
-		if n := s.lists - lists; n < 100 || n > 600 {
+		lists := s.asked()
+		pass(time.Hour)
+		if n := s.asked() - lists; n < 100 || n > 600 {
 			t.Errorf("asked %d times in an hour", n)
 		}
-		s.away = false
-		s.pods = append(s.pods, *pod(func(p *corev1.Pod) { p.UID = "bbbb-2" }))
-		time.Sleep(2 * maxDelay)
+		s.comeBack(*pod(func(p *corev1.Pod) { p.UID = "bbbb-2" }))
+		pass(2 * maxDelay)
 		got := last()
 		if !got.Connected || len(got.Pods) != 2 {
 			t.Errorf("server back: %+v", got)
@@ -97,10 +126,10 @@ func TestFeedGoesOnWhereTheWatchEnded(t *testing.T) {
 	s := &server{}
 	watching(t, s, func(last func() Snapshot) {
 		last()
-		time.Sleep(watchFor)
+		pass(watchFor)
 		s.watcher.Stop()
-		if got := last(); !got.Connected || s.lists != 1 {
-			t.Errorf("connected %v, %d lists", got.Connected, s.lists)
+		if got := last(); !got.Connected || s.asked() != 1 {
+			t.Errorf("connected %v, %d lists", got.Connected, s.asked())
 		}
 		s.watcher.Add(pod(func(*corev1.Pod) {}))
 		if got := last(); len(got.Pods) != 1 {
@@ -111,9 +140,9 @@ func TestFeedGoesOnWhereTheWatchEnded(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		s.watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: 410})
-		time.Sleep(time.Second)
-		if got := last(); !got.Connected || s.lists != 2 {
-			t.Errorf("after an expired watch: connected %v, %d lists", got.Connected, s.lists)
+		pass(time.Second)
+		if got := last(); !got.Connected || s.asked() != 2 {
+			t.Errorf("after an expired watch: connected %v, %d lists", got.Connected, s.asked())
 		}
 	})
 }
