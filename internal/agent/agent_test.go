@@ -42,7 +42,7 @@ func TestAdoptsAtOnce(t *testing.T) {
 		if len(w.marks) != 1 {
 			t.Errorf("the node said %v", w.marks)
 		}
-		if n := len(w.applied); n != 0 {
+		if n := w.plans(); n != 0 {
 			t.Errorf("%d plans before the pods were known", n)
 		}
 	})
@@ -263,7 +263,7 @@ func TestServerAway(t *testing.T) {
 		if n := w.count(&w.beats); n-before < 8 {
 			t.Errorf("%d heartbeats in 30 s", n-before)
 		}
-		if last := w.applied[len(w.applied)-1]; len(last.Groups) != 2 {
+		if last := w.lastPlan(); len(last.Groups) != 2 {
 			t.Errorf("the plan is %+v", last)
 		}
 		w.do(func() { w.deaf = false })
@@ -277,7 +277,7 @@ func TestPodStorm(t *testing.T) {
 	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
 		w.tell(ready())
 		time.Sleep(time.Second)
-		plans := len(w.applied)
+		plans := w.plans()
 		var pods []policy.Pod
 		for n := range 500 {
 			pods = append(pods, pod(n))
@@ -288,12 +288,12 @@ func TestPodStorm(t *testing.T) {
 			if n%50 == 0 {
 				time.Sleep(8 * time.Millisecond)
 				synctest.Wait()
-				if last := w.applied[len(w.applied)-1]; len(last.Groups) != n+2 {
+				if last := w.lastPlan(); len(last.Groups) != n+2 {
 					t.Fatalf("10 ms after pod %d the plan has %d groups", n, len(last.Groups))
 				}
 			}
 		}
-		if n := len(w.applied) - plans; n > 300 {
+		if n := w.plans() - plans; n > 300 {
 			t.Errorf("%d plans for a second of pods: they are not put together", n)
 		}
 	})
@@ -314,7 +314,7 @@ func TestReusedID(t *testing.T) {
 		})
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		last := w.applied[len(w.applied)-1]
+		last := w.lastPlan()
 		at := slices.IndexFunc(last.Groups, func(g policy.Group) bool { return g.ID == 101 })
 		if at < 0 || last.Groups[at].Tier != 3 {
 			t.Errorf("the plan is %+v", last)

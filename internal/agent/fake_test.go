@@ -254,6 +254,16 @@ func play(t *testing.T, change func(*Config), set func(*world), scene func(t *te
 func asIs(*Config)   {}
 func healthy(*world) {}
 
+func (w *world) plans() (n int) {
+	w.do(func() { n = len(w.applied) })
+	return n
+}
+
+func (w *world) lastPlan() (p policy.Plan) {
+	w.do(func() { p = w.applied[len(w.applied)-1] })
+	return p
+}
+
 // now is what the node's condition says.
 func (w *world) now() (c kube.Condition) {
 	synctest.Wait()
