@@ -131,6 +131,7 @@ func adopt(cfg Config) (*Scheduler, error) {
 	if cfg.Log != nil {
 		cfg.Log.Info("replace pinned scheduler", "pin_dir", cfg.PinDir)
 	}
+	_ = s.Heartbeat() // the time that a load takes; what is dead takes none
 	return s, nil
 }
 
@@ -176,7 +177,10 @@ func load(cfg Config, replaced *Scheduler) (_ *Scheduler, err error) {
 		defer coll.Close()
 	}
 	if replaced != nil {
-		err = errors.Join(err, replaced.Detach())
+		// Closed when the next one is attached: while the kernel frees what the old
+		// one stored on a task, nothing new can be stored there.
+		defer replaced.Close()
+		err = errors.Join(err, replaced.unpin(), awaitStock())
 	}
 	if err != nil {
 		return nil, err
@@ -433,11 +437,14 @@ func (s *Scheduler) run(name string) error {
 // Detach returns the node to the kernel's own scheduler, waits until that is
 // so, and removes the pins.
 func (s *Scheduler) Detach() error {
-	err := errors.Join(removePins(s.pinDir), os.RemoveAll(probeDir(s.pinDir)), s.Close())
-	if err != nil {
+	if err := errors.Join(s.unpin(), s.Close()); err != nil {
 		return err
 	}
 	return awaitStock()
+}
+
+func (s *Scheduler) unpin() error {
+	return errors.Join(removePins(s.pinDir), os.RemoveAll(probeDir(s.pinDir)))
 }
 
 // Close gives up the handle. The scheduler stays attached.
