@@ -44,7 +44,9 @@ func startCluster(t *testing.T, kernel string) *cluster {
 		t.Skip("needs a cluster: make e2e")
 	}
 	dir := t.TempDir()
-	c := &cluster{spec: machineSpec{kernel: kernel, port: freePort(t), kubelet: filepath.Join(programs, "kubelet"), images: dir + "/images"}}
+	c := &cluster{spec: machineSpec{
+		kernel: kernel, port: freePort(t), kubelet: filepath.Join(programs, "kubelet"), images: dir + "/images", said: testLog{t},
+	}}
 	c.buildAll(t, dir, programs)
 	var err error
 	c.plane, err = plane.Start(t.Context(), plane.Config{Dir: dir, Bin: programs, Node: &plane.Node{
@@ -63,6 +65,11 @@ func startCluster(t *testing.T, kernel string) *cluster {
 	}
 	c.environ = append(os.Environ(), "KUBECONFIG="+admin, "PATH="+dir+"/bin:"+os.Getenv("PATH"))
 	c.spec.api = strings.TrimPrefix(c.plane.URL, "https://")
+	t.Cleanup(func() {
+		if c.node != nil {
+			c.node.powerOff()
+		}
+	})
 	c.boot(t)
 	return c
 }

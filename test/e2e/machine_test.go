@@ -40,11 +40,12 @@ type machineSpec struct {
 	kubeconfig string // kubelet's
 	images     string // a folder of archives
 	api        string // the API server's address on this host
+	said       io.Writer
 }
 
 func (s machineSpec) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// boot starts the guest. It runs until the test ends or it is powered off.
+// boot starts the guest. It runs until it is powered off.
 func boot(t *testing.T, s machineSpec) *machine {
 	t.Helper()
 	m := &machine{addr: s.addr(), ended: make(chan struct{})}
@@ -68,8 +69,7 @@ func boot(t *testing.T, s machineSpec) *machine {
 		Packages: []string{"containerd", "runc", "containernetworking-plugins", "memcached"},
 		Modules:  []string{"virtio_net", "overlay", "bridge", "veth"},
 	}, "/usr/local/bin/node", "-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service)
-	said := io.Writer(testLog{t})
-	c.Stdout, c.Stderr, c.Console = said, said, &m.console
+	c.Stdout, c.Stderr, c.Console = s.said, s.said, &m.console
 	c.Log = guest.ProgressLog(os.Stderr)
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
@@ -77,7 +77,6 @@ func boot(t *testing.T, s machineSpec) *machine {
 		m.err = c.Run(ctx)
 		close(m.ended)
 	}()
-	t.Cleanup(m.powerOff)
 	return m
 }
 
