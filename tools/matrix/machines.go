@@ -43,6 +43,7 @@ func machines() []machine {
 		limits  = "TestLimitHolds|TestLimitsNest|TestLimitChanges|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
 		refused = "TestRefusedKernel"
+		lives   = "TestGuestAttach|TestGuestStoppedAgent|TestGuestUpgrade|TestGuestEject|TestGuestSafeMode|TestGuestHotplug"
 	)
 	return []machine{
 		{name: "here"},
@@ -56,7 +57,8 @@ func machines() []machine {
 		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "6.18-virtual", packages: engine[:1], only: "TestLending|TestWeights|TestLimitHolds", kernel: "6.18", topology: "1s4c1t", virtual: true},
-		{name: "6.18", packages: engine, without: "TestSoak|TestProbe", kernel: "6.18", topology: "1s4c1t"},
+		{name: "6.18-agent", packages: engine[2:], only: lives, kernel: "6.18", topology: "1s4c1t"},
+		{name: "6.18", packages: engine[:2], without: "TestSoak|TestProbe", kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
 		{name: "7.2-badbtf", packages: engine[1:], only: refused, expect: "KfuncBTFMalformed", kernel: "7.2-badbtf", topology: "1s2c1t"},
 	}
