@@ -10,4 +10,11 @@
 // bridge CNI's network; the API server reaches them and kubelet through a
 // tunnel, and they reach the API server at its cluster address, which the
 // command node answers instead of kube-proxy.
+//
+// # What it needs
+//
+// CPU time: the guest's clock is this host's. A host so busy that the guest's
+// agent does not run for half a minute has the dead-man detach the scheduler,
+// as it should, and parts that want it attached throughout fail. Nothing of a
+// container runtime's AppArmor profile is in force: the guest has no parser.
 package e2e
