@@ -75,6 +75,9 @@ func boot(t *testing.T, s machineSpec) *machine {
 	m.stop = stop
 	go func() {
 		m.err = c.Run(ctx)
+		if ctx.Err() == nil {
+			fmt.Fprintf(s.said, "the node's machine ended: %v\n", m.err)
+		}
 		close(m.ended)
 	}()
 	return m
