@@ -37,7 +37,7 @@ type Agent struct {
 	Log     *slog.Logger
 
 	view atomic.Pointer[view] // what the loop published last
-	beat atomic.Int64         // when it ticked last, in Unix nanoseconds
+	beat atomic.Int64         // when it ticked last, in nanoseconds since the boot
 }
 
 // New returns an agent that does nothing before Run.

@@ -9,9 +9,12 @@ import (
 	"github.com/temper-sched/temper/internal/sched"
 )
 
-// ReasonWithin is how long the exit record of a scheduler that is gone may take:
-// the kernel has been seen to write it 700 ms later.
+// ReasonWithin is how long the exit record of a scheduler that is gone may take.
+// The kernel writes it while its state is disabling, which on a starved machine
+// lasts for many seconds.
 const ReasonWithin = 5 * time.Second
+
+const disabling = "disabling" // /sys/kernel/sched_ext/state
 
 // Ending is how an attached scheduler ended.
 type Ending struct {
@@ -30,7 +33,7 @@ func EndOf(state sched.State, gone time.Duration) (end Ending, final bool) {
 		return Ending{state.Exit.Reason, state.Exit.Message}, true
 	case state.Ops != "" && !sched.IsOurs(state.Ops):
 		return Ending{sched.ForeignScheduler, fmt.Sprintf("scheduler %q is loaded instead", state.Ops)}, true
-	case gone < ReasonWithin:
+	case state.Kernel == disabling, gone < ReasonWithin:
 		return Ending{sched.EjectedError, "the scheduler is gone; the kernel has not recorded why yet"}, false
 	}
 	return Ending{sched.EjectedError, "no reason was recorded"}, true

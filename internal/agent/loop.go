@@ -79,7 +79,7 @@ func (l *loop) mark() {
 
 // tick looks at the scheduler, does what follows, and keeps the dead-man away.
 func (l *loop) tick(ctx context.Context) {
-	l.beat.Store(time.Now().UnixNano())
+	l.beat.Store(int64(l.Machine.Uptime()))
 	if l.look() {
 		l.do(ctx, l.super.step(l.sight()))
 	}

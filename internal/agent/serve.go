@@ -79,7 +79,7 @@ func (a *Agent) Handler() http.Handler {
 }
 
 func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
-	if silent := time.Since(time.Unix(0, a.beat.Load())); silent > staleAfter {
+	if silent := a.Machine.Uptime() - time.Duration(a.beat.Load()); silent > staleAfter {
 		http.Error(w, fmt.Sprintf("the loop has been silent for %s", silent.Round(time.Second)), http.StatusServiceUnavailable)
 		return
 	}

@@ -48,10 +48,11 @@ type Client struct {
 
 // New returns a client that has not sent anything yet.
 func New(c Config) (*Client, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
-	if c.Kubeconfig == "" {
-		config, err = rest.InClusterConfig()
+	read := rest.InClusterConfig
+	if c.Kubeconfig != "" {
+		read = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", c.Kubeconfig) }
 	}
+	config, err := read()
 	if err != nil {
 		return nil, fmt.Errorf("read cluster configuration: %w", err)
 	}
