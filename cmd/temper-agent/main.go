@@ -123,7 +123,13 @@ func (o options) read(stderr io.Writer) (agent.Config, *slog.Logger, error) {
 	return cfg, slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level})), errors.Join(errs...)
 }
 
+// release is the tag of the image that this program was built for.
+var release string
+
 func version() string {
+	if release != "" {
+		return release
+	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

@@ -42,8 +42,8 @@ func checkSize(files []file) error {
 }
 
 // build compiles the commands for arch. No commit, path or build id inside:
-// equal source gives equal bytes.
-func build(ctx context.Context, arch string) ([]file, error) {
+// equal source gives equal bytes. The image's tag is the version they say.
+func build(ctx context.Context, arch, tag string) ([]file, error) {
 	dir, err := os.MkdirTemp("", "temper-image-")
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func build(ctx context.Context, arch string) ([]file, error) {
 	var files []file
 	for _, name := range commands {
 		out := filepath.Join(dir, name)
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", out, "./cmd/"+name)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X main.release="+tag, "-o", out, "./cmd/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("build %s for %s: %w\n%s", name, arch, err, text)

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	var platforms []platform
 	for arch := range strings.SplitSeq(*arch, ",") {
-		files, err := build(ctx, arch)
+		files, err := build(ctx, arch, *tag)
 		if err != nil {
 			return err
 		}

@@ -110,7 +110,10 @@ func rootfs(files []file) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return buf.Bytes(), tw.Close()
+	if err := tw.Close(); err != nil { // first: it writes the end
+		return nil, err
+	}
+	return buf.Bytes(), nil
 }
 
 // pack writes the files below dir, in the order of their paths.
@@ -134,7 +137,10 @@ func pack(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack layout: %w", err)
 	}
-	return buf.Bytes(), tw.Close()
+	if err := tw.Close(); err != nil { // first: it writes the end
+		return nil, err
+	}
+	return buf.Bytes(), nil
 }
 
 func entry(tw *tar.Writer, name string, mode int64, data []byte) error {
