@@ -11,9 +11,9 @@ import (
 	"github.com/temper-sched/temper/internal/policy"
 )
 
-// cpusetsEvery is how often it is read which CPUs kubelet gave to pods alone: a
-// file for each container.
-const cpusetsEvery = 3 * time.Second
+// cpusetsEvery is how often it is read which CPUs kubelet gave to pods alone, a
+// file for each container: as often as kubelet takes them from the others.
+const cpusetsEvery = 10 * time.Second
 
 // LiveCgroups is the cgroup hierarchy mounted at Root. The zero value of the
 // rest will do.
