@@ -76,8 +76,9 @@ func TestParkedThreadsHoldNoLock(t *testing.T) {
 			if got, most := quantile(paced, 0.99), time.Duration(lockFactor*float64(quantile(free, 0.99))); got > most {
 				t.Errorf("p99 %s beside a paced process, want at most %s", got, most)
 			}
-			// Else nobody was parked, and nothing was tested.
-			if limit.Waits == 0 || used < 0.9*limitCPUs || used > 1.1*limitCPUs {
+			// Else nobody was parked, and nothing was tested. Who waits for a lock does not
+			// use the limit up meanwhile.
+			if limit.Waits == 0 || used < 0.8*limitCPUs || used > 1.1*limitCPUs {
 				t.Errorf("the pod waited %d times and used %.3f CPUs, want about %.1f", limit.Waits, used, limitCPUs)
 			}
 			stillAttached(t, s)
