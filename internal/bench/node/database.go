@@ -334,3 +334,27 @@ func transacted(all []transaction, window time.Duration, open bool) bench.Result
 	}
 	return r
 }
+
+// readTransactions reads what a client noted below dir, a file for each thread.
+func readTransactions(dir, what string, parse func(string) ([]transaction, error)) ([]transaction, error) {
+	files, err := filepath.Glob(filepath.Join(dir, noteName+".*"))
+	if err == nil && len(files) == 0 {
+		err = errors.New("there are none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", what, err)
+	}
+	var out []transaction
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", what, err)
+		}
+		all, err := parse(string(text))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, all...)
+	}
+	return out, nil
+}

@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,26 +112,7 @@ func (m *mariadb) client(ctx context.Context, c clientSpec) *exec.Cmd {
 }
 
 func (m *mariadb) transactions(dir string) ([]transaction, error) {
-	files, err := filepath.Glob(filepath.Join(dir, noteName+".*"))
-	if err == nil && len(files) == 0 {
-		err = errors.New("there are none")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find sysbench's notes: %w", err)
-	}
-	var out []transaction
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("read sysbench's notes: %w", err)
-		}
-		all, err := parseSysbenchNotes(string(text))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, all...)
-	}
-	return out, nil
+	return readTransactions(dir, "sysbench's notes", parseSysbenchNotes)
 }
 
 // parseSysbenchNotes reads "thread due begun ended" lines, moments in

@@ -125,26 +125,7 @@ func (p *postgresql) client(ctx context.Context, c clientSpec) *exec.Cmd {
 }
 
 func (p *postgresql) transactions(dir string) ([]transaction, error) {
-	files, err := filepath.Glob(filepath.Join(dir, noteName+".*"))
-	if err == nil && len(files) == 0 {
-		err = errors.New("there are none")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find pgbench's logs: %w", err)
-	}
-	var out []transaction
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("read pgbench's log: %w", err)
-		}
-		all, err := parsePgbenchLog(string(text))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, all...)
-	}
-	return out, nil
+	return readTransactions(dir, "pgbench's logs", parsePgbenchLog)
 }
 
 // parsePgbenchLog reads "client transaction time script epoch µs [lag]" lines.
