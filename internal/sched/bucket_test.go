@@ -9,18 +9,19 @@ import (
 	"testing"
 )
 
-// The arithmetic of limits, driven by a model of threads that compute, sleep
-// and overrun their grants, while limits change and clocks differ: never more
-// than the bound, no wait that those before do not explain, no token lost while
-// somebody waits.
+// The pacer itself, driven by a model of a machine: threads that compute, sleep,
+// overrun their grants and wait for CPUs, below limits above one another that
+// change, with clocks that differ. Never more than the bound, no wait beyond its
+// bound, no stop while a grant is there, no token lost while somebody waits and
+// all grants are run on, and sums that are those of the threads.
 func TestBucketModel(t *testing.T) {
 	cc, err := exec.LookPath("gcc")
 	if err != nil {
 		t.Skip("needs gcc")
 	}
-	model := filepath.Join(t.TempDir(), "bucket_model")
+	model := filepath.Join(t.TempDir(), "pace_model")
 	build := exec.Command(cc, "-O2", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined,address",
-		"-fno-sanitize-recover=all", "-I", "../../bpf", "-o", model, "testdata/bucket_model.c")
+		"-fno-sanitize-recover=all", "-I", "../../bpf", "-o", model, "testdata/pace_model.c")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("compile model: %v\n%s", err, out)
 	}
