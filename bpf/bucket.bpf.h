@@ -15,9 +15,9 @@
 #define TEMPER_BUCKET_BPF_H
 
 /* So much of its time a limited cgroup may save up, and no grant is longer. */
-#define GRAIN_NS (1000ULL * 1000)
+#define GRAIN_NS (2000ULL * 1000)
 /* Or so much CPU time, where a limit is small: less is not worth a switch. */
-#define GRANT_MIN_NS (100ULL * 1000)
+#define GRANT_MIN_NS (200ULL * 1000)
 
 /* As cpu.max and cpu.max.burst state it. A quota of 0 is no limit. */
 struct limit {
@@ -131,10 +131,14 @@ static __always_inline u64 grant_most(const struct limit *l)
 	return share < GRAIN_NS ? share : GRAIN_NS;
 }
 
-/* What is worth a switch. */
+/*
+ * The shortest, which most are: who waits gets one as soon as it is there. Not
+ * much shorter than the longest, or threads in turns would get unequal shares.
+ * The rest is room for what comes while a thread with a grant waits for a CPU.
+ */
 static __always_inline u64 grant_least(const struct limit *l)
 {
-	return grant_most(l) / 2;
+	return grant_most(l) - grant_most(l) / 6;
 }
 
 /* The grant for a thread that asks now; 0: it has to wait. */
@@ -142,7 +146,7 @@ static __always_inline u64 grant_of(const struct bucket *b, const struct limit *
 {
 	u64 tokens = bucket_tokens(b, l), most = grant_most(l);
 
-	if (tokens < most / 2)
+	if (tokens < grant_least(l))
 		return 0;
 	return tokens < most ? tokens : most;
 }

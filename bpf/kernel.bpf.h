@@ -133,6 +133,7 @@ struct task_struct {
 	u8 on_rq;
 	int nr_cpus_allowed;
 	const cpumask_t *cpus_ptr;
+	cpumask_t cpus_mask;
 	unsigned short migration_disabled;
 	int pid;
 	int prio;

@@ -82,9 +82,9 @@ static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
 /*
  * The running thread has to leave, and is on its way to user mode. Parked in
  * here it could go on on this CPU alone, for migration is disabled. So its CPU
- * takes it off twice: in here, which binds it to the CPU, and when the kernel
- * unbinds it at the end of this work (pace_running). Kernels that are not
- * preempted do so once, after the work.
+ * schedules twice: in here, for which the kernel binds the thread to it, and when
+ * the kernel unbinds it at the end of this work (pace_running). Kernels that are
+ * not preempted do so once, after the work.
  */
 static int leave(struct bpf_map *map, void *key, void *value)
 {
@@ -93,8 +93,8 @@ static int leave(struct bpf_map *map, void *key, void *value)
 	u64 until;
 	int i;
 
-	/* It has a grant by now, or its limit is gone. */
-	if (!tctx || tctx->granted || !tctx->paced || (p->flags & PF_EXITING))
+	/* It slept on its way and has a grant by now, or its limit is gone. */
+	if (!tctx || tctx->leaving != ASKED_TO_LEAVE || !tctx->paced || (p->flags & PF_EXITING))
 		return 0;
 	tctx->leaving = LEAVING;
 	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
@@ -107,18 +107,18 @@ static int leave(struct bpf_map *map, void *key, void *value)
 	return 0;
 }
 
-/* p, with its migration disabled, stays on its CPU: if it was about to leave, until it is unbound. */
+/* p is in the work that begins its leave, and can go on on its own CPU alone. */
+static __always_inline bool leaves_bound(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	return has_task_work && tctx->leaving >= LEAVING && is_migration_disabled(p);
+}
+
+/* p must stay on its CPU: only until it can leave? */
 static __always_inline bool put_off_leave(struct task_struct *p)
 {
-	struct task_ctx *tctx;
+	struct task_ctx *tctx = p->flags & PF_KTHREAD ? NULL : try_lookup_task(p);
 
-	if (!has_task_work || (p->flags & PF_KTHREAD))
-		return false;
-	tctx = try_lookup_task(p);
-	if (!tctx || !tctx->leaving)
-		return false;
-	tctx->leaving = LEAVING_UNBOUND;
-	return true;
+	return tctx && leaves_bound(p, tctx);
 }
 
 /* 0, if p's next return to user mode begins its leave. */
@@ -143,6 +143,7 @@ static __always_inline void ask_to_leave(struct task_struct *p, struct task_ctx 
 		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
 		return;
 	}
+	tctx->leaving = ASKED_TO_LEAVE;
 	/* No memory for it in here, or the one before is not over: later, then. */
 	if (ask_for_leave(p))
 		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
@@ -276,11 +277,14 @@ static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
 static __always_inline void pace_running(struct task_struct *p, struct task_ctx *tctx, u32 cpu,
 					 u64 now)
 {
-	if (tctx->paced) {
-		if (tctx->leaving == LEAVING_UNBOUND)
+	if (tctx->leaving >= LEAVING) {
+		if (is_bound_by_kernel(p))
+			tctx->leaving = LEAVING_BOUND;
+		else if (tctx->leaving == LEAVING_BOUND)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		return;
 	}
+	if (tctx->paced)
+		return;
 	pace_unparked(tctx, now);
 	tctx->settled = 0;
 	begin_at_gates(tctx, now);
@@ -291,16 +295,15 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 }
 
 /*
- * p, below a limit, leaves its CPU. Not runnable and not asleep, it is only
- * changed: when migration is enabled again, the kernel takes it off its CPU and
- * puts it back at once.
+ * p, below a limit, leaves its CPU. Neither runnable nor asleep it is only
+ * changed, by being bound to it or unbound, and comes back at once.
  */
 static __always_inline void pace_stopping(const struct task_struct *p, struct task_ctx *tctx,
 					  u64 used, bool runnable, u64 now)
 {
 	s64 unsettled = (s64)used - tctx->settled, left;
 
-	if (!runnable && !p->__state) {
+	if (runnable ? leaves_bound(p, tctx) : !p->__state) {
 		tctx->settled = -unsettled;
 		return;
 	}
@@ -337,10 +340,13 @@ static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *t
 	u64 used = now - tctx->grant_began;
 	struct refusal no;
 
+	/* What it runs from here on is settled when it leaves. */
+	if (tctx->limits_seq != *(volatile u64 *)&limits_seq || waiting_slot(&tctx->gates))
+		return false;
 	end_at_gates(tctx, used, 0, now);
 	tctx->settled += used;
-	if (tctx->limits_seq == *(volatile u64 *)&limits_seq && !waiting_slot(&tctx->gates))
-		tctx->granted = take_grant(&tctx->gates, now, &no);
+	tctx->leaving = NOT_LEAVING;
+	tctx->granted = take_grant(&tctx->gates, now, &no);
 	begin_at_gates(tctx, now);
 	if (!tctx->granted)
 		return false;
@@ -359,7 +365,7 @@ static int grant_ended(void *map, u32 *key, struct grant_timer *t)
 	tctx = try_lookup_task(p);
 	if (!tctx || !tctx->paced)
 		return 0;
-	if (tctx->leaving)
+	if (tctx->leaving >= LEAVING)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	else if (!pace_renew(p, tctx, cpu, scx_bpf_now()))
 		ask_to_leave(p, tctx, cpu);
@@ -390,7 +396,7 @@ static __always_inline void pace_keep(struct task_struct *p, struct task_ctx *tc
 static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
 	/* Who slept did so in the kernel, and may hold locks. */
-	bool may_park = tctx->leaving && !(enq_flags & SCX_ENQ_WAKEUP);
+	bool may_park = tctx->leaving >= LEAVING && !(enq_flags & SCX_ENQ_WAKEUP);
 	u64 now = scx_bpf_now();
 	struct refusal no = {};
 	struct gate *g;

@@ -129,8 +129,12 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu;
 
 	if (is_bound_to_cpu(p)) {
+		struct cpu_ctx *cctx = put_off_leave(p) ? try_lookup_cpu(prev_cpu) : NULL;
+
 		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
-		if (!put_off_leave(p))
+		if (cctx)
+			cctx->leaver_waits = true;
+		else
 			enq_flags |= SCX_ENQ_PREEMPT;
 		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 		return;
@@ -310,10 +314,15 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
 	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS))
 		return;
+	/* It is about to go, and would wait for the slice of whoever came first. */
+	if (tctx && tctx->leaving == LEAVING_BOUND && is_migration_disabled(prev)) {
+		prev->scx.slice = SLICE_NS;
+		return;
+	}
 	generation = current_generation();
 	lend = plan_lend(generation);
 	/* One that may not stay is enqueued after this, and placed anew, or parked. */
-	if (tctx && (tctx->leaving || !may_stay(prev, tctx, lend, cpu)))
+	if (tctx && (tctx->leaving >= LEAVING || !may_stay(prev, tctx, lend, cpu)))
 		tctx = NULL;
 	if (tctx)
 		prev_tier = tctx->tier;
@@ -379,6 +388,11 @@ void SCHED_OP(running, struct task_struct *p)
 		pace_running(p, tctx, cpu, now);
 	publish(p, tctx, cctx, cpu);
 	mend_clock(cctx, cpu);
+	if (cctx->leaver_waits) {
+		cctx->leaver_waits = false;
+		if (tctx->leaving < LEAVING)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
 }
 
 void SCHED_OP(stopping, struct task_struct *p, bool runnable)

@@ -33,8 +33,9 @@ struct gate_chain {
 /* A thread below a limit, on its way to user mode (pace.bpf.h). */
 enum leaving {
 	NOT_LEAVING,
-	LEAVING, /* parked when it is taken off its CPU next */
-	LEAVING_UNBOUND, /* parked when the kernel has unbound it from its CPU */
+	ASKED_TO_LEAVE, /* begins to at its return to user mode */
+	LEAVING, /* parked when it is taken off its CPU next, unless it may run nowhere else */
+	LEAVING_BOUND, /* the kernel has bound it to its CPU, and will unbind it */
 };
 
 struct task_ctx {
@@ -113,6 +114,15 @@ static __always_inline bool is_migration_disabled(const struct task_struct *p)
 	if (p->migration_disabled == 1)
 		return (struct task_struct *)bpf_get_current_task_btf() != p;
 	return p->migration_disabled;
+}
+
+/*
+ * The kernel has bound p to its CPU: it does so with a thread that has migration
+ * disabled, since 7.0 before it is scheduled, earlier when another runs next.
+ */
+static __always_inline bool is_bound_by_kernel(const struct task_struct *p)
+{
+	return (const void *)p->cpus_ptr != (const void *)&p->cpus_mask;
 }
 
 /* May the kernel alone decide where p runs, and should it run at once? */

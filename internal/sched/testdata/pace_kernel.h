@@ -73,6 +73,8 @@ struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
 	int nr_cpus_allowed;
+	const u64 *cpus_ptr;
+	u64 cpus_mask;
 	unsigned short migration_disabled;
 	int pid;
 	struct {

@@ -38,7 +38,6 @@ struct thread {
 	u64 stay; /* CPU time until it is in user mode */
 	bool asked; /* work waits for its return to user mode */
 	bool works; /* is in that work, and ends it after its stay */
-	bool bound; /* was taken off its CPU in there: the kernel unbinds it at the end */
 	bool talks; /* sleeps often and briefly */
 	struct stay_seen seen;
 	bool keeps[TEMPER_GATE_DEPTH]; /* at these of its gates, asleep */
@@ -262,7 +261,6 @@ static bool enqueue(struct thread *t, u64 flags)
 
 	if (is_bound_to_cpu(&t->task)) {
 		put_off_leave(&t->task);
-		t->bound = true;
 		return false;
 	}
 	tctx = ctx_of(t);
@@ -315,13 +313,27 @@ static void stop(struct thread *t, bool runnable)
 	after(t);
 }
 
-/* Whoever runs on this CPU is taken off it. */
+/* The kernel binds t to its CPU, or unbinds it. */
+static void change_mask(struct thread *t, const u64 *mask)
+{
+	stop(t, false);
+	t->task.cpus_ptr = mask;
+	start(t, t->cpu);
+}
+
+/* The CPU schedules: whoever runs on it is taken off it. */
 static void preempt(u32 cpu)
 {
+	static const u64 one_cpu;
 	struct thread *t = cpus[cpu].runs;
 
 	if (!t)
 		return;
+	if (t->task.migration_disabled && !is_bound_by_kernel(&t->task)) {
+		change_mask(t, &one_cpu);
+		if (draw(2) && t->ctx.leaving == LEAVING_BOUND)
+			return; /* kept; else an RT thread came */
+	}
 	stop(t, true);
 	cpus[cpu].runs = NULL;
 	if (!enqueue(t, 0))
@@ -358,7 +370,7 @@ static void end_slice(u32 cpu)
 
 	cpus[cpu].slice_ends = now + SLICE_NS;
 	here = cpu;
-	if (nr_ready || ctx_of(t)->leaving) {
+	if (nr_ready || ctx_of(t)->leaving >= LEAVING) {
 		preempt(cpu);
 		return;
 	}
@@ -375,12 +387,9 @@ static void return_to_user(struct thread *t)
 	here = cpu;
 	if (t->works) {
 		t->works = false;
+		if (is_bound_by_kernel(&t->task))
+			change_mask(t, &t->task.cpus_mask);
 		t->task.migration_disabled = 0;
-		if (t->bound) {
-			t->bound = false;
-			stop(t, false);
-			start(t, cpu);
-		}
 		return;
 	}
 	t->asked = false;

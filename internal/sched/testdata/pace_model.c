@@ -93,6 +93,7 @@ static void new_thread(struct thread *t, u64 within)
 					.nr_cpus_allowed = MAX_CPUS,
 					.cgroups = &css_sets[group],
 					.__state = 1 };
+	t->task.cpus_ptr = &t->task.cpus_mask;
 	t->ctx.tier = TEMPER_STANDARD;
 	t->place = SLEEPS;
 	t->wakes_at = now + draw(within);
