@@ -60,6 +60,11 @@ static u64 limits_unheld;
 #define KEEP_NS (500ULL * 1000)
 /* If it is worth it. */
 #define KEEP_LEAST_NS (20LL * 1000)
+/*
+ * And no more than a part of what the bucket holds, for all who sleep: with all
+ * of it kept there would never be enough for those who wait.
+ */
+#define KEEP_PART 8
 
 /* Why there was no grant. */
 struct refusal {
@@ -81,6 +86,14 @@ static __always_inline struct gate *lookup_gate(u32 slot)
 static __always_inline s64 gate_unused(const struct gate *g, u64 now)
 {
 	return g->granted - (s64)(g->running * now - g->began);
+}
+
+/* How much may be kept at a gate beside what is. Without the lock: a little too much now and then. */
+static __always_inline s64 keep_room(const struct gate *g)
+{
+	u64 part = (u64)bucket_grain(&g->limit) / (KEEP_PART * g->limit.period_us);
+
+	return (s64)part - g->kept_ns;
 }
 
 /* Who waits and who runs changed. The gate's lock is held. */
@@ -157,13 +170,16 @@ static __always_inline u64 take_from(struct gate *g, u64 most, u64 now, u64 *ret
 	if (!g->limit.quota_us) {
 		grant = most;
 	} else {
+		take_kept_back(g, now);
 		unused = gate_unused(g, now);
 		bucket_fill(&g->bucket, &g->limit, unused, now);
-		take_kept_back(g, now);
 		if (!may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
 			*retry_at = now + grant_most(&g->limit);
 		else if (!(grant = grant_of(&g->bucket, &g->limit)))
 			*retry_at = bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
+		/* Nothing comes into a full one until a grant ends, and that opens the gate. */
+		if (!grant && g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit))
+			*retry_at = now + grant_most(&g->limit);
 		if (!grant && g->kept && (s64)(*retry_at - g->kept_since) > (s64)KEEP_NS)
 			*retry_at = g->kept_since + KEEP_NS;
 		if (grant > most)
@@ -234,6 +250,9 @@ static __always_inline bool begin_at_gate(struct gate *g, u64 now, u64 kept_ns, 
 	bool kept;
 
 	bpf_spin_lock(&g->lock);
+	/* What came until now found the bucket as full as it was: not as it is when this ends. */
+	if (g->limit.quota_us)
+		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);
 	g->running++;
 	g->began += now;
 	kept = kept_ns && resume_kept(g, kept_ns, kept_epoch);
@@ -284,7 +303,7 @@ static __always_inline bool end_at_gate(struct gate *g, const struct stay *stay,
 	note_pace(g, now);
 	opens = g->waiting;
 	/* Not for nothing: its timer runs. The first that keeps its grant has it look earlier. */
-	if (opens && stay->keep && g->kept > 1) {
+	if (opens && stay->keep && g->kept > 1 && g->limit.quota_us) {
 		unused = gate_unused(g, now);
 		opens = may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused) &&
 			grant_of(&g->bucket, &g->limit);

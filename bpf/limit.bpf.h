@@ -53,6 +53,7 @@ static __always_inline void change_gate(struct gate *g, const struct limit *limi
 	bpf_spin_lock(&g->lock);
 	if (!g->limit.quota_us) {
 		g->bucket.level = limit->quota_us ? bucket_cap(limit) : 0;
+		g->bucket.level -= gate_unused(g, now) * (s64)limit->period_us;
 		g->bucket.filled_at = now;
 	} else if (limit->quota_us) {
 		bucket_change(&g->bucket, &g->limit, limit, gate_unused(g, now), now);

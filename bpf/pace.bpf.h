@@ -149,6 +149,14 @@ static __always_inline void ask_to_leave(struct task_struct *p, struct task_ctx 
 		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
 }
 
+/* A grant that will not be used: somebody who waits may pass with it. */
+static __always_inline void give_back_and_open(struct gate *g, u64 ns, u64 now)
+{
+	give_back(g, ns, true);
+	if (g->waiting)
+		open_gate_at(g, now, now);
+}
+
 /*
  * A thread begins to run. Who slept and kept its grant goes on with it, unless
  * that took too long at one of its gates.
@@ -181,13 +189,13 @@ static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
 		if (!g)
 			break;
 		if (where & (1U << i))
-			give_back(g, kept, true);
+			give_back_and_open(g, kept, now);
 	}
 	tctx->granted = take_grant(&tctx->gates, now, &no);
 }
 
 /* A thread that sleeps will not need what it kept. */
-static __always_inline void drop_kept(struct task_ctx *tctx)
+static __always_inline void drop_kept(struct task_ctx *tctx, u64 now)
 {
 	u32 i;
 
@@ -198,7 +206,7 @@ static __always_inline void drop_kept(struct task_ctx *tctx)
 		if (!g)
 			break;
 		if (resume_at_gate(g, tctx->granted, tctx->kept_epochs[i]))
-			give_back(g, tctx->granted, true);
+			give_back_and_open(g, tctx->granted, now);
 	}
 	tctx->granted = 0;
 }
@@ -294,6 +302,26 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 		ask_to_leave(p, tctx, cpu);
 }
 
+/* What a thread that falls asleep keeps of its grant. */
+static __always_inline u64 keep_of(const struct task_struct *p, const struct task_ctx *tctx, s64 left)
+{
+	int i;
+
+	if (p->flags & PF_EXITING)
+		return 0;
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+		s64 room;
+
+		if (!g)
+			break;
+		room = keep_room(g);
+		if (room < left)
+			left = room;
+	}
+	return left < KEEP_LEAST_NS ? 0 : left;
+}
+
 /*
  * p, below a limit, leaves its CPU. Neither runnable nor asleep it is only
  * changed, by being bound to it or unbound, and comes back at once.
@@ -310,7 +338,7 @@ static __always_inline void pace_stopping(const struct task_struct *p, struct ta
 	if (unsettled < 0)
 		unsettled = 0;
 	left = (s64)tctx->granted - unsettled;
-	end_at_gates(tctx, unsettled, runnable || left < KEEP_LEAST_NS ? 0 : left, now);
+	end_at_gates(tctx, unsettled, runnable ? 0 : keep_of(p, tctx, left), now);
 }
 
 /* The slot of the first gate above a thread at which others wait; 0: none. */
@@ -419,8 +447,11 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 	tctx->parked_at = now;
 	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, now, enq_flags);
 	/* Not behind others: their timer runs. */
-	if (no.retry_at)
+	if (no.retry_at) {
+		if ((s64)(no.retry_at - now) > (s64)PARK_BOUND_NS)
+			no.retry_at = now + PARK_BOUND_NS;
 		open_gate_at(g, no.retry_at, now);
+	}
 	return false;
 }
 
@@ -470,7 +501,8 @@ static __always_inline void wait_elsewhere(struct bpf_iter_scx_dsq *it, struct t
 	tctx->parked_at = since;
 	scx_bpf_dsq_move_set_vtime(it, since);
 	scx_bpf_dsq_move_vtime(it, p, gate_dsq(no->slot), 0);
-	open_gate_at(to, no->retry_at, now);
+	/* Who is first there, and when its time is over, that gate knows. */
+	open_gate_at(to, now, now);
 }
 
 /* A pass lets through no more than that many. */
@@ -551,7 +583,7 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 		return;
 	end_at_gates(tctx, 0, 0, now);
 	if (tctx->keeps)
-		drop_kept(tctx);
+		drop_kept(tctx, now);
 	granted = tctx->granted;
 	if (has_task_work)
 		bpf_map_delete_elem(&return_works, &pid);
@@ -564,7 +596,7 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 
 		if (!g)
 			break;
-		give_back(g, granted, true);
+		give_back_and_open(g, granted, now);
 	}
 }
 
