@@ -15,7 +15,7 @@
 #define TEMPER_BUCKET_BPF_H
 
 /* So much of its time a limited cgroup may save up, and no grant is longer. */
-#define GRAIN_NS (2000ULL * 1000)
+#define GRAIN_NS (2500ULL * 1000)
 /* Or so much CPU time, where a limit is small: less is not worth a switch. */
 #define GRANT_MIN_NS (200ULL * 1000)
 
