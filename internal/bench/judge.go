@@ -45,7 +45,12 @@ const (
 func Judge(r *Record) Verdict {
 	var reasons []string
 	w := &r.Window
-	reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
+	if r.replaces() {
+		reasons = append(reasons, judgeReplaced(r.Arm, w.Sched)...)
+	} else {
+		reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
+	}
+	reasons = append(reasons, judgeAgent(r)...)
 	reasons = append(reasons, judgeArm(r)...)
 	reasons = append(reasons, judgeStep(r)...)
 	reasons = append(reasons, judgePrimary(r)...)
