@@ -18,9 +18,9 @@ const (
 	PointEject   = "eject"   // SysRq-S takes the scheduler away
 )
 
-// What such a window says, in Result.Values. Every one has the first.
+// What such a window says, in Result.Values.
 const (
-	ValueStock     = "stock_ns"         // no sched_ext scheduler ran
+	ValueStock     = "stock_ns"         // the kernel's own scheduler ran
 	ValueAgentCPUs = "agent_cpus"       // CPU time of the agent by time
 	ValueAgentPeak = "agent_peak_bytes" // the most it had resident
 	ValueStarts    = "agent_starts"     // agents that took over
@@ -29,17 +29,17 @@ const (
 	ValueBack      = "back_ns"          // from the eject until the scheduler is attached again
 )
 
-// agentValues are those that a window must have, beside the first.
+// agentValues are those that a window must have.
 func agentValues(point string) []string {
 	switch point {
 	case PointQuiet, PointScraped:
 		return []string{ValueAgentCPUs, ValueAgentPeak}
 	case PointRestart, PointUpgrade:
-		return []string{ValueStarts, ValueAlone}
+		return []string{ValueStock, ValueStarts, ValueAlone}
 	case PointEject:
-		return []string{ValueNoticed, ValueBack}
+		return []string{ValueStock, ValueNoticed, ValueBack}
 	}
-	return nil
+	return []string{ValueStock}
 }
 
 // replaces says whether a scheduler's end and the next one's begin belong to
@@ -55,7 +55,7 @@ func judgeAgent(r *Record) []string {
 	}
 	var reasons []string
 	values, point := r.Window.Primary.Values, r.Window.Step.Point
-	for _, name := range append([]string{ValueStock}, agentValues(point)...) {
+	for _, name := range agentValues(point) {
 		if _, ok := values[name]; !ok {
 			reasons = append(reasons, fmt.Sprintf("%s is missing", name))
 		}

@@ -118,6 +118,9 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 	}
 	after := sample
 	after.At = s.Load.Window
+	if s.KindOf().Agent && (step.Point == bench.PointUpgrade || step.Point == bench.PointEject) {
+		after.EnableSeq++
+	}
 	weight := 1
 	if arm.BackgroundIdle {
 		weight = 0

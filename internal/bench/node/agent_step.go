@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -20,14 +21,17 @@ import (
 )
 
 const (
-	// lookEvery is how often the kernel is asked whose scheduler runs, and what
-	// plan is in force: as exact as the figures are.
-	lookEvery = 200 * time.Microsecond
+	// lookEvery is how often the kernel is asked what plan is in force, and
+	// stockEvery whose scheduler runs: as exact as the figures are.
+	lookEvery  = 200 * time.Microsecond
+	stockEvery = 500 * time.Microsecond
 	// agentLead is the time until the window, in which the counters are read.
 	agentLead = 50 * time.Millisecond
 	// strikeAfter is how far into the window something happens once.
 	strikeAfter = 100 * time.Millisecond
-	// aliveStorm is how many of the pods that come and go are there at a time.
+	// stormFor is how long pods come and go, and aliveStorm how many of them are
+	// there at a time.
+	stormFor   = 2 * time.Second
 	aliveStorm = 60
 )
 
@@ -38,7 +42,6 @@ type agentStep struct {
 	from, to time.Duration
 	result   bench.Result
 	samples  []bench.SchedSample
-	stock    chan stockTime
 	done     chan error
 }
 
@@ -51,9 +54,8 @@ func (a *agentNode) begin(ctx context.Context, step bench.Step) (window, error) 
 	s := &agentStep{
 		agentNode: a, step: step, from: from, to: from + l.Window,
 		result: bench.Result{Values: map[string]float64{}},
-		stock:  make(chan stockTime, 1), done: make(chan error, 1),
+		done:   make(chan error, 1),
 	}
-	go func() { s.stock <- watchStock(ctx, s.from, s.to) }()
 	go func() { s.done <- s.act(ctx) }()
 	return s, nil
 }
@@ -63,9 +65,7 @@ func (s *agentStep) end() (bench.Result, []bench.SchedSample, error) {
 	if err := <-s.done; err != nil {
 		return s.result, nil, err
 	}
-	stock := <-s.stock
-	s.result.Values[bench.ValueStock] = float64(stock.sum)
-	return s.result, s.samples, stock.err
+	return s.result, s.samples, nil
 }
 
 func (s *agentStep) act(ctx context.Context) error {
@@ -81,14 +81,8 @@ func (s *agentStep) act(ctx context.Context) error {
 	case bench.PointQuiet:
 	case bench.PointScraped:
 		err = s.scrape(ctx)
-	case bench.PointRestart:
-		err = s.replace(ctx, s.agent.Path, syscall.SIGTERM, syscall.SIGKILL)
-	case bench.PointUpgrade:
-		err = s.replace(ctx, s.other, syscall.SIGTERM)
-	case bench.PointEject:
-		err = s.eject(ctx)
 	default:
-		err = s.storm(ctx)
+		err = s.change(ctx)
 	}
 	if err != nil {
 		return err
@@ -98,6 +92,28 @@ func (s *agentStep) act(ctx context.Context) error {
 	}
 	s.samples = append(s.samples, sampleSched(s.from))
 	return s.footprint(before, began)
+}
+
+// change has happen what the point says, under the eye of a watcher. When it is
+// over, the spinners beside it end: nothing more is measured.
+func (s *agentStep) change(ctx context.Context) (err error) {
+	watching, enough := context.WithCancel(ctx)
+	stock := make(chan stockTime, 1)
+	go func() { stock <- watchStock(watching) }()
+	switch s.step.Point {
+	case bench.PointRestart:
+		err = s.replace(ctx, s.agent.Path, syscall.SIGTERM, syscall.SIGKILL)
+	case bench.PointUpgrade:
+		err = s.replace(ctx, s.other, syscall.SIGTERM)
+	case bench.PointEject:
+		err = s.eject(ctx)
+	default:
+		err = s.storm(ctx)
+	}
+	enough()
+	seen := <-stock
+	s.result.Values[bench.ValueStock] = float64(seen.sum)
+	return errors.Join(err, seen.err, s.node.setSpinners(ctx, 0))
 }
 
 // footprint is what the agent used since. One that was replaced in the window
@@ -229,9 +245,10 @@ func (s *agentStep) storm(ctx context.Context) error {
 		}
 		return nil
 	}
+	until := min(s.from+stormFor, s.to)
 	for next := s.from; ; {
 		next += time.Duration(random.ExpFloat64() / s.step.Rate * float64(time.Second))
-		if next >= s.to {
+		if next >= until {
 			break
 		}
 		if err := eye.watch(ctx, next); err != nil {
@@ -253,14 +270,11 @@ func (s *agentStep) storm(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := eye.watch(ctx, s.to); err != nil {
-		return err
-	}
-	s.result.Offered = float64(s.result.Requests) / (s.to - s.from).Seconds()
-	s.result.Achieved = float64(s.result.Latency.Count()) / (s.to - s.from).Seconds()
 	if err := eye.last(ctx); err != nil {
 		return err
 	}
+	s.result.Offered = float64(s.result.Requests) / (until - s.from).Seconds()
+	s.result.Achieved = float64(s.result.Latency.Count()) / (until - s.from).Seconds()
 	s.result.Lost = len(eye.waiting)
 	return remove(0)
 }
@@ -329,21 +343,18 @@ type stockTime struct {
 	err error
 }
 
-// watchStock looks through a window. A time that is shorter than one look may
-// be missed, or count as one.
-func watchStock(ctx context.Context, from, to time.Duration) (t stockTime) {
+// watchStock looks until ctx ends. A time that is shorter than one look may be
+// missed, or count as one.
+func watchStock(ctx context.Context) (t stockTime) {
 	state, err := os.Open(schedFiles[0])
 	if err != nil {
 		return stockTime{err: fmt.Errorf("watch scheduler: %w", err)}
 	}
 	defer state.Close()
 	t.err = inRealTime(func() error {
-		if err := sleepUntil(ctx, from); err != nil {
-			return err
-		}
 		var text [32]byte
-		for last := monotonic(); last < to; {
-			if err := sleepUntil(ctx, last+lookEvery); err != nil {
+		for last := monotonic(); ctx.Err() == nil; {
+			if err := sleepUntil(context.WithoutCancel(ctx), last+stockEvery); err != nil {
 				return err
 			}
 			n, err := state.ReadAt(text[:], 0)
