@@ -43,6 +43,7 @@ func (l *loop) run(ctx context.Context) {
 		case s := <-l.heard:
 			l.hear(ctx, s)
 		case <-l.changed:
+			l.looked = false
 			l.mark()
 		case <-l.due.C:
 			l.replan()
@@ -89,6 +90,7 @@ func (l *loop) tick(ctx context.Context) {
 	}
 	if time.Since(l.refreshedAt) >= refreshEvery {
 		l.refreshedAt = time.Now()
+		l.looked = false
 		l.mark()
 		l.holdLimits()
 	}

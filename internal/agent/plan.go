@@ -77,23 +77,25 @@ func (l *loop) countEffective(ops []policy.Op, since time.Time) {
 }
 
 // observe puts together what is known of the node. Cgroups are looked up anew
-// each time: one that was made again has another id.
+// whenever some came or went: one that was made again has another id.
 func (l *loop) observe() error {
 	top, err := l.Machine.Topology()
 	if err != nil {
 		return err
 	}
 	l.obs.Topology = top
-	defaults, found, err := l.Cgroups.Look()
-	if err != nil {
-		return fmt.Errorf("look at pods' cgroups: %w", err)
+	if !l.looked {
+		if l.defaults, l.places, err = l.Cgroups.Look(); err != nil {
+			return fmt.Errorf("look at pods' cgroups: %w", err)
+		}
+		l.looked = true
 	}
 	obs := policy.Observation{
-		Topology: top, Defaults: defaults,
+		Topology: top, Defaults: l.defaults, Pods: make([]policy.Pod, 0, len(l.snapshot.Pods)),
 		Reserved: l.Config.Reserved, Lend: l.Config.Lend, CPUMax: l.Config.CPUMax,
 	}
 	for _, p := range l.snapshot.Pods {
-		at := found[p.UID]
+		at := l.places[p.UID]
 		p.Cgroup, p.ID, p.Exclusive = at.Cgroup, at.ID, at.Exclusive
 		obs.Pods = append(obs.Pods, p)
 	}
