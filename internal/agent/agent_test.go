@@ -289,7 +289,7 @@ func TestPodStorm(t *testing.T) {
 				}
 			}
 		}
-		if n := w.plans() - plans; n > 300 {
+		if n := w.plans() - plans; n > 400 {
 			t.Errorf("%d plans for a second of pods: they are not put together", n)
 		}
 	})

@@ -22,7 +22,7 @@ const (
 	// Heartbeats is how many fit in the dead-man's time.
 	Heartbeats = 10
 	// planEvery bounds how often plans are decided while pods come in numbers.
-	planEvery = 5 * time.Millisecond
+	planEvery = 3 * time.Millisecond
 )
 
 // run turns until ctx ends. One goroutine keeps everything, so that a heartbeat

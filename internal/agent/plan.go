@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/temper-sched/temper/internal/kube"
@@ -65,12 +66,9 @@ func (l *loop) countEffective(ops []policy.Op, since time.Time) {
 	if since.IsZero() {
 		return
 	}
-	pods := map[uint64]bool{}
-	for _, p := range l.obs.Pods {
-		pods[p.ID] = true
-	}
 	for _, op := range ops {
-		if op.Kind == policy.OpSet && pods[op.Group.ID] {
+		ofPod := !slices.ContainsFunc(l.obs.Defaults, func(g policy.Group) bool { return g.ID == op.Group.ID })
+		if op.Kind == policy.OpSet && ofPod {
 			l.counts.effective.Observe(time.Since(since))
 		}
 	}
@@ -106,17 +104,17 @@ func (l *loop) observe() error {
 // tellUnfenced writes an Event on each critical pod that gets no fence, once.
 func (l *loop) tellUnfenced() {
 	why := map[uint64]string{}
-	for _, g := range l.plan.Groups {
-		if g.NotFenced != "" {
+	for i := range l.plan.Groups {
+		if g := &l.plan.Groups[i]; g.NotFenced != "" {
 			why[g.ID] = g.NotFenced
 		}
 	}
 	told := map[string]string{}
 	for _, p := range l.obs.Pods {
-		reason := why[p.ID]
-		if reason == "" || p.ID == 0 || p.Tier != tier.Critical {
+		if p.Tier != tier.Critical || p.ID == 0 || why[p.ID] == "" {
 			continue
 		}
+		reason := why[p.ID]
 		told[p.UID] = reason
 		if _, before := l.told[p.UID]; !before {
 			l.publisher.say(kube.Event{Pod: &p, Reason: kube.EventCriticalOverCapacity, Message: "no cores are planned for it: " + reason, Warning: true})

@@ -5,6 +5,7 @@ package bench
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // The operating points of the kind that measures the node agent: what happens
@@ -28,6 +29,9 @@ const (
 	ValueNoticed   = "noticed_ns"       // from the eject until the node object says so
 	ValueBack      = "back_ns"          // from the eject until the scheduler is attached again
 )
+
+// podLagBound is how late pods may be made for the rate to be what it says.
+const podLagBound = 10 * time.Millisecond
 
 // agentValues are those that a window must have.
 func agentValues(point string) []string {
@@ -60,8 +64,13 @@ func judgeAgent(r *Record) []string {
 			reasons = append(reasons, fmt.Sprintf("%s is missing", name))
 		}
 	}
-	if r.Window.Step.Rate > 0 && r.Window.Primary.Latency == nil {
-		reasons = append(reasons, "no pod became effective")
+	if p := r.Window.Primary; r.Window.Step.Rate > 0 {
+		switch {
+		case p.Latency == nil || p.Lag == nil:
+			reasons = append(reasons, "no pod became effective")
+		case p.Lag.Quantile(.99) > podLagBound:
+			reasons = append(reasons, fmt.Sprintf("pods were made %v late at p99, bound %v", p.Lag.Quantile(.99), podLagBound))
+		}
 	}
 	return reasons
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/invented"
@@ -60,6 +61,13 @@ func TestAgentWindows(t *testing.T) {
 		},
 		"no pod came": {
 			func(r *bench.Record) { r.Window.Primary.Latency, r.Window.Primary.Slowest = nil, nil }, "no pod became effective", []string{"pods"},
+		},
+		"pods came late": {
+			func(r *bench.Record) {
+				if r.Window.Primary.Lag != nil {
+					r.Window.Primary.Lag.RecordN(time.Second, 100)
+				}
+			}, "pods were made", []string{"pods"},
 		},
 		"few pods came": {
 			func(r *bench.Record) { r.Window.Primary.Offered /= 2 }, "arrivals a second", []string{"pods"},

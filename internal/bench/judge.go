@@ -275,7 +275,7 @@ func judgeOffered(r *Record) []string {
 		return nil
 	}
 	if kind.Agent && p.Offered > 0 {
-		window = float64(p.Requests) / p.Offered // pods come for a part of it
+		window = float64(p.Ops) / p.Offered // pods come for a part of it
 	}
 	if want := rate * window; math.Abs(p.Offered*window-want) > offeredSigmas*math.Sqrt(want) {
 		return []string{fmt.Sprintf("primary drew %.0f arrivals a second, scenario asks for %.0f", p.Offered, rate)}

@@ -162,6 +162,8 @@ func result(s bench.Scenario, step bench.Step, shape Shape, jitter float64) benc
 			r.Values = map[string]float64{}
 		}
 		r.Values[bench.ValueFirst], r.Values[bench.ValueLast] = -1, float64(s.Load.Window)
+	case kind.Agent:
+		r.Ops, r.Lag = uint64(requests), latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	case kind.Server:
 		r.Achieved, r.Lag = r.Offered, latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
@@ -16,23 +15,17 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
 const (
-	// lookEvery is how often the kernel is asked what plan is in force, and
-	// stockEvery whose scheduler runs: as exact as the figures are.
-	lookEvery  = 200 * time.Microsecond
+	// stockEvery is how often the kernel is asked whose scheduler runs: as exact
+	// as that figure is.
 	stockEvery = 500 * time.Microsecond
 	// agentLead is the time until the window, in which the counters are read.
 	agentLead = 50 * time.Millisecond
 	// strikeAfter is how far into the window something happens once.
 	strikeAfter = 100 * time.Millisecond
-	// stormFor is how long pods come and go, and aliveStorm how many of them are
-	// there at a time.
-	stormFor   = 2 * time.Second
-	aliveStorm = 60
 )
 
 // agentStep is a step in progress.
@@ -214,127 +207,6 @@ func (s *agentStep) eject(ctx context.Context) error {
 	}
 	s.result.Values[bench.ValueBack] = float64(monotonic() - began)
 	return nil
-}
-
-// coming is a pod of which the plan in force does not know yet.
-type coming struct {
-	id  uint64
-	due time.Duration // since when both its object and its cgroup were there
-}
-
-// storm lets pods come and go at random moments and notes when each is in force.
-func (s *agentStep) storm(ctx context.Context) error {
-	engine, err := sched.Open(sched.DefaultPinDir)
-	if err != nil {
-		return fmt.Errorf("watch plan: %w", err)
-	}
-	defer engine.Close()
-	eye := &planEye{engine: engine, from: s.from, result: &s.result}
-	s.result.Latency = bench.NewHist()
-	random := rand.New(rand.NewPCG(s.node.spec.seedAt(s.step), 0))
-	type living struct {
-		kubetest.Pod
-		dir string
-	}
-	var alive []living
-	remove := func(most int) error {
-		for ; len(alive) > most; alive = alive[1:] {
-			if err := s.removePod(alive[0].Pod, alive[0].dir); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	until := min(s.from+stormFor, s.to)
-	for next := s.from; ; {
-		next += time.Duration(random.ExpFloat64() / s.step.Rate * float64(time.Second))
-		if next >= until {
-			break
-		}
-		if err := eye.watch(ctx, next); err != nil {
-			return err
-		}
-		p := kubetest.Pod{QoS: []string{"Burstable", "BestEffort"}[s.result.Requests%2], Priority: s.result.Requests % 3 * 500_000}
-		dir, err := s.makePod(&p)
-		if err != nil {
-			return err
-		}
-		id, err := cgroupID(dir)
-		if err != nil {
-			return err
-		}
-		s.result.Requests++
-		eye.waiting = append(eye.waiting, coming{id, monotonic()})
-		alive = append(alive, living{p, dir})
-		if err := remove(aliveStorm); err != nil {
-			return err
-		}
-	}
-	if err := eye.last(ctx); err != nil {
-		return err
-	}
-	s.result.Offered = float64(s.result.Requests) / (until - s.from).Seconds()
-	s.result.Achieved = float64(s.result.Latency.Count()) / (until - s.from).Seconds()
-	s.result.Lost = len(eye.waiting)
-	return remove(0)
-}
-
-// planEye sees which pods the plan in force has.
-type planEye struct {
-	engine     *sched.Scheduler
-	generation uint64
-	waiting    []coming
-	from       time.Duration
-	result     *bench.Result
-}
-
-// watch looks until a moment.
-func (e *planEye) watch(ctx context.Context, until time.Duration) error {
-	for {
-		e.look()
-		now := monotonic()
-		if now >= until {
-			return nil
-		}
-		if err := sleepUntil(ctx, min(until, now+lookEvery)); err != nil {
-			return err
-		}
-	}
-}
-
-// last waits for those of which nothing was seen yet.
-func (e *planEye) last(ctx context.Context) error {
-	for end := monotonic() + time.Second; len(e.waiting) > 0 && monotonic() < end; {
-		if err := e.watch(ctx, monotonic()+lookEvery); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// look reads the plan if it is another than before. What counts is the moment
-// before reading, which takes longer than any change to the maps.
-func (e *planEye) look() {
-	for len(e.waiting) > 0 {
-		state, err := e.engine.State()
-		if err != nil || state.Generation == e.generation {
-			return
-		}
-		now := monotonic()
-		ids := planned(e.engine)
-		e.generation = state.Generation
-		var left []coming
-		for _, c := range e.waiting {
-			if !ids[c.id] {
-				left = append(left, c)
-				continue
-			}
-			took := max(now-c.due, 0)
-			e.result.Latency.Record(took)
-			e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: c.due - e.from, Latency: took}))
-		}
-		e.waiting = left
-	}
 }
 
 // stockTime is for how long no sched_ext scheduler ran.

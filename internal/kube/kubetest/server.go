@@ -184,16 +184,27 @@ func (a *Server) count(what string) {
 	a.requests[what]++
 }
 
+// clone copies all that can be changed in an object.
 func clone(o Object) Object {
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	var out Object
-	if err := json.Unmarshal(text, &out); err != nil {
-		panic(err)
+	out := make(Object, len(o))
+	for key, value := range o {
+		out[key] = cloneValue(value)
 	}
 	return out
+}
+
+func cloneValue(value any) any {
+	switch v := value.(type) {
+	case Object:
+		return clone(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = cloneValue(v[i])
+		}
+		return out
+	}
+	return value
 }
 
 // Inner is the mapping at that path inside an object, made if missing.
