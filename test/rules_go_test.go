@@ -30,16 +30,18 @@ var imports = map[string][]string{
 	"internal/cgroup": {"internal/policy", "internal/tier", "internal/topology"},
 	"internal/config": {"internal/policy", "internal/tier", "internal/topology"},
 	"internal/kube":   {"internal/policy", "internal/tier"},
-	"internal/metric": {"internal/tier"},
-	"internal/guest":  {"internal/topology"},
-	"clock":           {},
+	// What tests and measurements have for an API server.
+	"internal/kube/kubetest": {},
+	"internal/metric":        {"internal/tier"},
+	"internal/guest":         {"internal/topology"},
+	"clock":                  {},
 	// Loops.
 	"internal/agent": {
 		"internal/sched", "internal/cgroup", "internal/config", "internal/kube", "internal/metric",
 		"internal/policy", "internal/tier", "internal/topology",
 	},
 	"internal/bench": {
-		"internal/guest", "internal/sched", "internal/cgroup", "internal/config",
+		"internal/guest", "internal/sched", "internal/cgroup", "internal/config", "internal/kube/kubetest",
 		"internal/policy", "internal/tier", "internal/topology", "clock",
 	},
 }

@@ -9,21 +9,22 @@ import (
 	"testing"
 
 	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 )
 
 func TestGuestAttach(t *testing.T) {
 	b := newBed(t, enforce)
-	critical := b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000})
-	standard := b.pod(podSpec{name: "web", milliCPU: 100})
-	guaranteed := b.pod(podSpec{name: "own", qos: "Guaranteed", milliCPU: 100})
-	background := b.pod(podSpec{name: "job", qos: "BestEffort"})
+	critical := b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000})
+	standard := b.pod(kubetest.Pod{Name: "web", MilliCPU: 100})
+	guaranteed := b.pod(kubetest.Pod{Name: "own", QoS: "Guaranteed", MilliCPU: 100})
+	background := b.pod(kubetest.Pod{Name: "job", QoS: "BestEffort"})
 	b.start()
 	t.Logf("attached %v after the start of the agent", eventually(t, attachWithin, "attaches", func() bool { return b.state().Attached }))
 	b.attached()
 	for p, want := range map[*pod]tier.Tier{critical: tier.Critical, standard: tier.Standard, guaranteed: tier.Standard, background: tier.Background} {
-		eventually(t, settleWithin, p.name+" is "+want.String(), func() bool { return p.in(want) })
+		eventually(t, settleWithin, p.Name+" is "+want.String(), func() bool { return p.in(want) })
 	}
 	if g, _ := critical.group(); len(g.Fence) != 1 {
 		t.Errorf("the fence of a pod that asks for one of four CPUs: %+v", g)
@@ -35,9 +36,9 @@ func TestGuestAttach(t *testing.T) {
 		}
 	}
 
-	late := b.pod(podSpec{name: "late", priority: 1_000_000, milliCPU: 1000})
+	late := b.pod(kubetest.Pod{Name: "late", Priority: 1_000_000, MilliCPU: 1000})
 	t.Logf("a pod is effective %v after its first process", eventually(t, settleWithin, "a later pod is critical", func() bool { return late.in(tier.Critical) }))
-	lowered := b.pod(podSpec{name: "lowered", priority: 1_000_000, annotations: map[string]string{kube.TierAnnotation: "background"}})
+	lowered := b.pod(kubetest.Pod{Name: "lowered", Priority: 1_000_000, Annotations: map[string]string{kube.TierAnnotation: "background"}})
 	eventually(t, settleWithin, "an annotation lowers", func() bool { return lowered.in(tier.Background) })
 	late.gone()
 	eventually(t, settleWithin, "the plan forgets a pod", func() bool { return len(b.plan()) == 3+5 })
@@ -50,14 +51,14 @@ func TestGuestAttach(t *testing.T) {
 	if got := metricValue("temper_scheduler_attached"); got != "1" {
 		t.Errorf("temper_scheduler_attached is %q", got)
 	}
-	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.said(kube.EventAttached)) == 1 })
+	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.Said(kube.EventAttached)) == 1 })
 }
 
 // TestGuestObserve attaches nothing, and measures.
 func TestGuestObserve(t *testing.T) {
 	b := newBed(t, "mode: observe\nsettle: 0s\n")
 	before := b.state()
-	b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000}).spin()
+	b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000}).spin()
 	b.start()
 	eventually(t, attachWithin, "the node says that it observes", func() bool { return b.says("False", "Observing", "observe") })
 	eventually(t, attachWithin, "the time of critical threads is measured", func() bool {
@@ -88,12 +89,12 @@ func TestRefusedKernel(t *testing.T) {
 		t.Skip("TEMPER_EXPECT names no reason: this machine's kernel is no fixture")
 	}
 	b := newBed(t, enforce)
-	b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000})
+	b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000})
 	p := b.start()
 	eventually(t, attachWithin, "the node says "+want, func() bool { return b.says("False", want, "observe") })
 	eventually(t, settleWithin, "the agent is ready", func() bool { code, _ := get("/readyz"); return code == http.StatusOK })
 	eventually(t, settleWithin, "an Event names the reason", func() bool {
-		said := b.api.said(kube.EventKernelUnsupported)
+		said := b.api.Said(kube.EventKernelUnsupported)
 		return len(said) == 1 && strings.Contains(said[0].Message, want)
 	})
 	eventually(t, settleWithin, "pods are counted", func() bool { return metricValue(`temper_pods{tier="critical"}`) == "1" })
@@ -114,7 +115,7 @@ func TestGuestForeign(t *testing.T) {
 	b.start()
 	eventually(t, attachWithin, "the node says whose scheduler runs", func() bool { return b.says("False", string(sched.ForeignScheduler), "observe") })
 	eventually(t, settleWithin, "an Event names it", func() bool {
-		said := b.api.said(kube.EventForeignScheduler)
+		said := b.api.Said(kube.EventForeignScheduler)
 		return len(said) == 1 && strings.Contains(said[0].Message, foreignName)
 	})
 	if after := b.state(); !strings.HasPrefix(after.Ops, foreignName) || after.EnableSeq != before.EnableSeq || after.Kernel != "enabled" {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/agent"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 )
@@ -64,7 +65,7 @@ func requireGuest(t *testing.T) {
 // bed is a node: an API server, the cgroups that kubelet makes, and agents.
 type bed struct {
 	t          *testing.T
-	api        *fakeAPI
+	api        *kubetest.Server
 	config     string
 	kubeconfig string
 	runDir     string
@@ -81,16 +82,19 @@ func newBed(t *testing.T, config string) *bed {
 	requireGuest(t)
 	dir := t.TempDir()
 	b := &bed{
-		t: t, api: newFakeAPI(t), config: filepath.Join(dir, "agent.yaml"), runDir: filepath.Join(dir, "run"),
+		t: t, api: newAPI(t), config: filepath.Join(dir, "agent.yaml"), runDir: filepath.Join(dir, "run"),
 		program: "/proc/self/exe",
 	}
-	b.kubeconfig = b.api.kubeconfig(t)
+	var err error
+	if b.kubeconfig, err = b.api.Kubeconfig(dir); err != nil {
+		t.Fatal(err)
+	}
 	b.configure(config)
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.api.put("nodes/"+nodeName, nodeObject(strings.TrimSpace(string(boot))))
+	b.api.Put(kubetest.NodePath, kubetest.Node(strings.TrimSpace(string(boot))))
 	b.makeKubepods()
 	t.Cleanup(b.clear)
 	return b
@@ -145,7 +149,7 @@ func (t *transcript) String() string {
 func (b *bed) start() *process {
 	b.t.Helper()
 	p := &process{t: b.t, ended: make(chan struct{})}
-	p.Cmd = exec.Command(b.program, "--config", b.config, "--node-name", nodeName, "--kubeconfig", b.kubeconfig,
+	p.Cmd = exec.Command(b.program, "--config", b.config, "--node-name", kubetest.NodeName, "--kubeconfig", b.kubeconfig,
 		"--listen", agentPort, "--run-dir", b.runDir, "--pin-dir", pinDir, "--log-level", "debug")
 	p.Env = append(os.Environ(), roleEnv+"=agent")
 	p.Stdout, p.Stderr = &p.log, &p.log
@@ -219,7 +223,7 @@ func (b *bed) attached() sched.State {
 
 // says tells whether the node object has that condition and label.
 func (b *bed) says(status, reason, engine string) bool {
-	c := condition(b.api)
+	c := b.api.Condition()
 	return c["status"] == status && c["reason"] == reason && engineLabel(b.api) == engine
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
@@ -37,9 +38,9 @@ func times(t *testing.T, env string, short int) int {
 func (b *bed) populate() map[uint64]policy.Group {
 	b.t.Helper()
 	pods := []*pod{
-		b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000}),
-		b.pod(podSpec{name: "web", milliCPU: 500}),
-		b.pod(podSpec{name: "job", qos: "BestEffort"}),
+		b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000}),
+		b.pod(kubetest.Pod{Name: "web", MilliCPU: 500}),
+		b.pod(kubetest.Pod{Name: "job", QoS: "BestEffort"}),
 	}
 	b.start()
 	b.attached()
@@ -89,7 +90,7 @@ func TestGuestKilled(t *testing.T) {
 			t.Fatalf("after kill %d: before %+v, after %+v", i+1, before, after)
 		}
 		if !b.says("True", "Attached", "attached") {
-			t.Fatalf("after kill %d: the node says %v", i+1, condition(b.api))
+			t.Fatalf("after kill %d: the node says %v", i+1, b.api.Condition())
 		}
 		if after := b.plan(); !reflect.DeepEqual(plan, after) {
 			t.Fatalf("after kill %d: the plan was %+v and is %+v", i+1, plan, after)
@@ -118,7 +119,7 @@ func TestGuestStoppedAgent(t *testing.T) {
 	p.signal(syscall.SIGCONT)
 	eventually(t, settleWithin, "the node says AgentStale", func() bool { return b.says("False", string(sched.AgentStale), "observe") })
 	eventually(t, settleWithin, "an Event says AgentStale", func() bool {
-		said := b.api.said(kube.EventEjected)
+		said := b.api.Said(kube.EventEjected)
 		return len(said) > 0 && strings.Contains(said[len(said)-1].Message, string(sched.AgentStale))
 	})
 	if after := b.attached(); after.EnableSeq != before.EnableSeq+1 {
@@ -192,7 +193,7 @@ func stockWindow() func() time.Duration {
 // TestGuestRestartedContainer removes cgroups and makes them again, as restarts do.
 func TestGuestRestartedContainer(t *testing.T) {
 	b := newBed(t, enforce)
-	critical := b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000})
+	critical := b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000})
 	b.start()
 	b.attached()
 	seen := map[uint64]bool{}
@@ -201,7 +202,7 @@ func TestGuestRestartedContainer(t *testing.T) {
 		seen[id(critical.dir)] = true
 		critical.removeCgroup()
 		// What comes in its place is somebody else's.
-		other := b.told(podSpec{name: "job", uid: testUID(100 + i), qos: "BestEffort"})
+		other := b.told(kubetest.Pod{Name: "job", UID: kubetest.UID(100 + i), QoS: "BestEffort"})
 		other.makeCgroup()
 		eventually(t, settleWithin, "the other pod is background", func() bool { return other.in(tier.Background) })
 		other.gone()

@@ -32,6 +32,9 @@ import (
 const (
 	memoryLimit = 48 << 20
 	threads     = 2
+	// garbage may be three times what is in use, which is little, before the
+	// collector runs: by default it would be a quarter of the agent's work.
+	garbage = 300
 )
 
 // exitUsage is for flags and configuration. Whatever a node lacks is no failure.
@@ -84,6 +87,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	runtime.GOMAXPROCS(threads)
 	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(garbage)
 	cluster, err := kube.New(kube.Config{Kubeconfig: o.kubeconfig, NodeName: o.node, Thresholds: cfg.Tiers, Log: log})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/cgroup"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
 )
@@ -54,7 +55,7 @@ func (b *bed) mkdir(dir string) {
 
 // pod is a pod with threads in its cgroup.
 type pod struct {
-	podSpec
+	kubetest.Pod
 	b   *bed
 	dir string // of its cgroup; its container's is below
 	run []*exec.Cmd
@@ -62,7 +63,7 @@ type pod struct {
 
 // pod makes a pod as it comes to a node: the API server tells of it, kubelet
 // makes its cgroups, and the runtime starts a process in them.
-func (b *bed) pod(s podSpec) *pod {
+func (b *bed) pod(s kubetest.Pod) *pod {
 	b.t.Helper()
 	p := b.told(s)
 	p.makeCgroup()
@@ -71,14 +72,14 @@ func (b *bed) pod(s podSpec) *pod {
 }
 
 // told is a pod that only the API server knows.
-func (b *bed) told(s podSpec) *pod {
-	if s.uid == "" {
-		s.uid = testUID(len(b.pods) + 1)
+func (b *bed) told(s kubetest.Pod) *pod {
+	if s.UID == "" {
+		s.UID = kubetest.UID(len(b.pods) + 1)
 	}
-	dir := map[string]string{"Guaranteed": kubepods, "Burstable": kubepods + "/burstable", "BestEffort": kubepods + "/besteffort"}[s.quality()]
-	p := &pod{podSpec: s, b: b, dir: dir + "/pod" + s.uid}
+	dir := map[string]string{"Guaranteed": kubepods, "Burstable": kubepods + "/burstable", "BestEffort": kubepods + "/besteffort"}[s.Quality()]
+	p := &pod{Pod: s, b: b, dir: dir + "/pod" + s.UID}
 	b.pods = append(b.pods, p)
-	b.api.put("pods/"+s.uid, podObject(s))
+	b.api.Put("pods/"+s.UID, s.Object())
 	return p
 }
 
@@ -130,7 +131,7 @@ func (p *pod) removeCgroup() {
 func (p *pod) gone() {
 	p.b.t.Helper()
 	p.removeCgroup()
-	p.b.api.drop("pods/" + p.uid)
+	p.b.api.Drop("pods/" + p.UID)
 }
 
 func (b *bed) removePods() {

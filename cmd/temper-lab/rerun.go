@@ -61,17 +61,18 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	arms := make([]bench.Arm, 0, len(runs))
+	var scenarios []bench.Scenario
 	for _, r := range runs {
 		r.Arm.Exec = nil // found by flag, below
-		arms = append(arms, r.Arm)
+		arms, scenarios = append(arms, r.Arm), append(scenarios, r.Scenario)
 	}
 	programs := a.programs
 	programs.execConfig = "" // bring has it already
-	if err := programs.find(arms); err != nil {
+	if err := programs.find(arms, scenarios...); err != nil {
 		return err
 	}
 	c := &run.Campaign{
-		Node: programs.node, Temper: programs.temper, Commit: programs.commit, Clock: clock.Plugin,
+		Node: programs.node, Temper: programs.temper, Agent: programs.agent, Commit: programs.commit, Clock: clock.Plugin,
 		Log: guest.ProgressLog(cmd.ErrOrStderr()), Dir: "rerun",
 	}
 	show := &verdicts{out: cmd.OutOrStdout(), total: len(runs)}

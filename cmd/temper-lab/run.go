@@ -107,7 +107,7 @@ func (r *runner) run(cmd *cobra.Command) error {
 	if c.Place == run.OnKVM && !guest.KVM(cmd.Context(), guest.ProgressLog(cmd.ErrOrStderr())) {
 		return errors.New("--on kvm: KVM does not work here: /dev/kvm is missing, or a guest does not boot with it; --on guest needs none")
 	}
-	if err := r.programs.find(c.Arms); err != nil {
+	if err := r.programs.find(c.Arms, c.Scenario); err != nil {
 		return err
 	}
 	c.Dir = r.out
@@ -200,7 +200,7 @@ func pick(s *bench.Scenario, names []string) error {
 func carryOut(ctx context.Context, out, errOut io.Writer, p *programs, jobs int, campaigns []*run.Campaign) error {
 	var todo run.Todo
 	for _, c := range campaigns {
-		c.Node, c.Temper, c.Commit, c.Jobs, c.Log = p.node, p.temper, p.commit, jobs, guest.ProgressLog(errOut)
+		c.Node, c.Temper, c.Agent, c.Commit, c.Jobs, c.Log = p.node, p.temper, p.agent, p.commit, jobs, guest.ProgressLog(errOut)
 		t, err := c.Todo()
 		if err != nil {
 			return err

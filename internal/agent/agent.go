@@ -145,6 +145,9 @@ type loop struct {
 	unheld  uint64
 	attachN int
 
+	defaults  []policy.Group // as the last look found them, with places by UID
+	places    map[string]Place
+	looked    bool               // and nothing has changed since
 	obs       policy.Observation // the last
 	plan      policy.Plan        // decided from it
 	applied   *policy.Plan       // nil: not known

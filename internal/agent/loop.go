@@ -22,7 +22,7 @@ const (
 	// Heartbeats is how many fit in the dead-man's time.
 	Heartbeats = 10
 	// planEvery bounds how often plans are decided while pods come in numbers.
-	planEvery = 5 * time.Millisecond
+	planEvery = 3 * time.Millisecond
 )
 
 // run turns until ctx ends. One goroutine keeps everything, so that a heartbeat
@@ -43,6 +43,7 @@ func (l *loop) run(ctx context.Context) {
 		case s := <-l.heard:
 			l.hear(ctx, s)
 		case <-l.changed:
+			l.looked = false
 			l.mark()
 		case <-l.due.C:
 			l.replan()
@@ -89,6 +90,7 @@ func (l *loop) tick(ctx context.Context) {
 	}
 	if time.Since(l.refreshedAt) >= refreshEvery {
 		l.refreshedAt = time.Now()
+		l.looked = false
 		l.mark()
 		l.holdLimits()
 	}

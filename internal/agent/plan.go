@@ -5,6 +5,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/temper-sched/temper/internal/kube"
@@ -65,35 +66,34 @@ func (l *loop) countEffective(ops []policy.Op, since time.Time) {
 	if since.IsZero() {
 		return
 	}
-	pods := map[uint64]bool{}
-	for _, p := range l.obs.Pods {
-		pods[p.ID] = true
-	}
 	for _, op := range ops {
-		if op.Kind == policy.OpSet && pods[op.Group.ID] {
+		ofPod := !slices.ContainsFunc(l.obs.Defaults, func(g policy.Group) bool { return g.ID == op.Group.ID })
+		if op.Kind == policy.OpSet && ofPod {
 			l.counts.effective.Observe(time.Since(since))
 		}
 	}
 }
 
 // observe puts together what is known of the node. Cgroups are looked up anew
-// each time: one that was made again has another id.
+// whenever some came or went: one that was made again has another id.
 func (l *loop) observe() error {
 	top, err := l.Machine.Topology()
 	if err != nil {
 		return err
 	}
 	l.obs.Topology = top
-	defaults, found, err := l.Cgroups.Look()
-	if err != nil {
-		return fmt.Errorf("look at pods' cgroups: %w", err)
+	if !l.looked {
+		if l.defaults, l.places, err = l.Cgroups.Look(); err != nil {
+			return fmt.Errorf("look at pods' cgroups: %w", err)
+		}
+		l.looked = true
 	}
 	obs := policy.Observation{
-		Topology: top, Defaults: defaults,
+		Topology: top, Defaults: l.defaults, Pods: make([]policy.Pod, 0, len(l.snapshot.Pods)),
 		Reserved: l.Config.Reserved, Lend: l.Config.Lend, CPUMax: l.Config.CPUMax,
 	}
 	for _, p := range l.snapshot.Pods {
-		at := found[p.UID]
+		at := l.places[p.UID]
 		p.Cgroup, p.ID, p.Exclusive = at.Cgroup, at.ID, at.Exclusive
 		obs.Pods = append(obs.Pods, p)
 	}
@@ -104,17 +104,17 @@ func (l *loop) observe() error {
 // tellUnfenced writes an Event on each critical pod that gets no fence, once.
 func (l *loop) tellUnfenced() {
 	why := map[uint64]string{}
-	for _, g := range l.plan.Groups {
-		if g.NotFenced != "" {
+	for i := range l.plan.Groups {
+		if g := &l.plan.Groups[i]; g.NotFenced != "" {
 			why[g.ID] = g.NotFenced
 		}
 	}
 	told := map[string]string{}
 	for _, p := range l.obs.Pods {
-		reason := why[p.ID]
-		if reason == "" || p.ID == 0 || p.Tier != tier.Critical {
+		if p.Tier != tier.Critical || p.ID == 0 || why[p.ID] == "" {
 			continue
 		}
+		reason := why[p.ID]
 		told[p.UID] = reason
 		if _, before := l.told[p.UID]; !before {
 			l.publisher.say(kube.Event{Pod: &p, Reason: kube.EventCriticalOverCapacity, Message: "no cores are planned for it: " + reason, Warning: true})

@@ -26,8 +26,8 @@ const (
 	// hurryEvery is the same where the obstacle is a process, which may end.
 	hurryEvery = 2 * time.Second
 	// firstBackoff doubles with each loss in a row, up to maxDoublings times.
-	firstBackoff = 3 * time.Second
-	maxDoublings = 4
+	firstBackoff = time.Second
+	maxDoublings = 5
 	// calmAfter is how long after a loss the next one is the first again.
 	calmAfter = 10 * time.Minute
 	// latchAt ejects within latchWindow are no accident: somebody has to look.

@@ -73,7 +73,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestBackoff: 3, 6, 12, 24, 48, 48 s, and 3 s again after ten calm minutes.
+// TestBackoff: 1, 2, 4, 8, 16, 32, 32 s, and 1 s again after ten calm minutes.
 func TestBackoff(t *testing.T) {
 	s := supervisor{enforce: true, settled: true}
 	now := time.Hour
@@ -87,13 +87,13 @@ func TestBackoff(t *testing.T) {
 		}
 		return now - lost
 	}
-	for i, want := range []int{3, 6, 12, 24, 48, 48} {
+	for i, want := range []int{1, 2, 4, 8, 16, 32, 32} {
 		if got := lose(); got != time.Duration(want)*time.Second {
 			t.Errorf("loss %d: back after %v, want %d s", i, got, want)
 		}
 	}
 	now += 10 * time.Minute
-	if got := lose(); got != 3*time.Second {
+	if got := lose(); got != time.Second {
 		t.Errorf("after ten calm minutes: back after %v", got)
 	}
 	if s.record.Latched {

@@ -45,7 +45,12 @@ const (
 func Judge(r *Record) Verdict {
 	var reasons []string
 	w := &r.Window
-	reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
+	if r.replaces() {
+		reasons = append(reasons, judgeReplaced(r.Arm, w.Sched)...)
+	} else {
+		reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
+	}
+	reasons = append(reasons, judgeAgent(r)...)
 	reasons = append(reasons, judgeArm(r)...)
 	reasons = append(reasons, judgeStep(r)...)
 	reasons = append(reasons, judgePrimary(r)...)
@@ -265,8 +270,12 @@ func judgeWork(r *Record) []string {
 // the step asks for.
 func judgeOffered(r *Record) []string {
 	p, rate, window := r.Window.Primary, r.Window.Step.Rate, r.Scenario.Load.Window.Seconds()
-	if r.Scenario.KindOf().Server || rate == 0 {
+	kind := r.Scenario.KindOf()
+	if kind.Server || rate == 0 {
 		return nil
+	}
+	if kind.Agent && p.Offered > 0 {
+		window = float64(p.Ops) / p.Offered // pods come for a part of it
 	}
 	if want := rate * window; math.Abs(p.Offered*window-want) > offeredSigmas*math.Sqrt(want) {
 		return []string{fmt.Sprintf("primary drew %.0f arrivals a second, scenario asks for %.0f", p.Offered, rate)}

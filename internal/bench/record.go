@@ -55,6 +55,8 @@ type Build struct {
 	Go           string `json:"go"`
 	NodeSHA256   string `json:"node_sha256"` // of the program that drives the node
 	TemperSHA256 string `json:"temper_sha256,omitempty"`
+	// AgentSHA256 is of the node agent, where it is what is measured.
+	AgentSHA256 string `json:"agent_sha256,omitempty"`
 }
 
 // Machine is the node that ran the window.

@@ -82,6 +82,9 @@ type Kind struct {
 	// Tool means that the server's own client program does so instead, and that
 	// a point without a rate is a closed loop.
 	Tool bool
+	// Agent means that it is the node agent, which attaches and measures by
+	// itself, and that the node's program is its API server and its kubelet.
+	Agent bool
 	// Saturates means that its pods want more CPUs than there are.
 	Saturates bool
 	// Packages are the Debian packages of its programs.
@@ -98,6 +101,7 @@ func Kinds() []Kind {
 		{Name: "chain", Server: true},
 		{Name: "postgresql", Server: true, Tool: true, Packages: []string{"postgresql-17"}, Params: []string{"branches", "accounts"}},
 		{Name: "mariadb", Server: true, Tool: true, Packages: []string{"mariadb-server-core", "sysbench"}, Params: []string{"tables", "rows"}},
+		{Name: "agent", Agent: true, Params: []string{"pods"}},
 		{Name: "requests", Params: []string{"request_us", "unit_us"}},
 		{Name: "wakeup"},
 		{Name: "burst", Params: []string{"burst_us"}},
@@ -269,8 +273,8 @@ func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
 		}
 	}
 	s.validateLimits(bad)
-	if kind.Server != s.Instrument {
-		bad("instrument", "%v, but %s is driven by a client: %v", s.Instrument, kind.Name, kind.Server)
+	if driven := kind.Server || kind.Agent; driven != s.Instrument {
+		bad("instrument", "%v, but %s is driven by a client: %v", s.Instrument, kind.Name, driven)
 	}
 }
 

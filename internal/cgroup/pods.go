@@ -150,27 +150,14 @@ type ContainerCgroup struct {
 func (t *Tree) Pods(k Kubepods) ([]PodCgroup, error) {
 	var pods []PodCgroup
 	for _, parent := range k.Parents() {
-		entries, err := fs.ReadDir(t.fsys, local(parent))
-		if unlessGone(err) != nil {
+		children, err := t.list(parent)
+		if err != nil {
 			return nil, fmt.Errorf("list pods in cgroup %s: %w", parent, cause(err))
 		}
-		for _, e := range entries {
-			uid, isPod := ParsePodName(e.Name())
-			if !isPod || !e.IsDir() {
-				continue
+		for _, c := range children {
+			if uid, isPod := ParsePodName(c.name); isPod {
+				pods = append(pods, PodCgroup{UID: uid, Path: parent + "/" + c.name, ID: c.id})
 			}
-			info, err := e.Info()
-			if IsGone(err) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("find cgroup of pod %s: %w", uid, err)
-			}
-			id, err := inode(info)
-			if err != nil {
-				return nil, err
-			}
-			pods = append(pods, PodCgroup{UID: uid, Path: path.Join(parent, e.Name()), ID: id})
 		}
 	}
 	return pods, nil

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -25,22 +26,23 @@ type view struct {
 	kick       chan struct{} // has an element when something may have changed
 
 	mu    sync.Mutex
-	pods  map[types.UID]podEntry // by the object's UID
+	pods  map[types.UID]*podEntry // by the object's UID
 	node  Node
 	own   ownMarks
 	alive struct{ pods, node bool }
 	began struct{ pods, node bool } // alive once
 }
 
-// podEntry is a pod that counts.
+// podEntry is a pod that counts; it never changes.
 type podEntry struct {
+	object  types.UID
 	pod     policy.Pod
 	claimed bool // its UID, by an annotation
 	seen    time.Time
 }
 
 func newView(th tier.Thresholds) *view {
-	return &view{thresholds: th, kick: make(chan struct{}, 1), pods: map[types.UID]podEntry{}}
+	return &view{thresholds: th, kick: make(chan struct{}, 1), pods: map[types.UID]*podEntry{}}
 }
 
 // change runs f alone and has a snapshot made afterwards.
@@ -62,29 +64,34 @@ func (v *view) snapshot() (Snapshot, bool) {
 	if !v.began.pods || !v.began.node {
 		return Snapshot{}, false
 	}
-	best := map[string]podEntry{}
-	for _, id := range slices.Sorted(maps.Keys(v.pods)) {
-		e := v.pods[id]
-		if other, ok := best[e.pod.UID]; !ok || e.before(other) {
-			best[e.pod.UID] = e
+	entries := slices.SortedFunc(maps.Values(v.pods), (*podEntry).compare)
+	s := Snapshot{
+		Node: v.node, Connected: v.alive.pods && v.alive.node,
+		Pods: make([]policy.Pod, 0, len(entries)), Seen: make(map[string]time.Time, len(entries)),
+	}
+	for i, e := range entries {
+		if i == 0 || entries[i-1].pod.UID != e.pod.UID {
+			s.Pods = append(s.Pods, e.pod)
+			s.Seen[e.pod.UID] = e.seen
 		}
 	}
-	s := Snapshot{Node: v.node, Connected: v.alive.pods && v.alive.node, Seen: make(map[string]time.Time, len(best))}
-	for uid, e := range best {
-		s.Pods = append(s.Pods, e.pod)
-		s.Seen[uid] = e.seen
-	}
-	slices.SortFunc(s.Pods, func(a, b policy.Pod) int { return strings.Compare(a.UID, b.UID) })
 	return s, true
 }
 
-// before decides between two pods of one UID. Whoever may create pods may claim
-// to mirror any, and shall change nothing about it by that.
-func (e podEntry) before(other podEntry) bool {
-	if e.claimed != other.claimed {
-		return other.claimed
+// compare orders by UID, and of one UID puts first the pod that has it. Whoever
+// may create pods may claim to mirror any, and shall change nothing about it by
+// that.
+func (e *podEntry) compare(other *podEntry) int {
+	if c := strings.Compare(e.pod.UID, other.pod.UID); c != 0 {
+		return c
 	}
-	return e.pod.Created.Before(other.pod.Created)
+	if e.claimed != other.claimed {
+		if other.claimed {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(e.pod.Created.Compare(other.pod.Created), strings.Compare(string(e.object), string(other.object)))
 }
 
 // same tells whether nobody needs to hear of b after a.
@@ -108,7 +115,7 @@ func (s podSink) connected(is bool) {
 func (s podSink) replace(all []runtime.Object) {
 	s.change(func() {
 		old := s.pods
-		s.pods = make(map[types.UID]podEntry, len(all))
+		s.pods = make(map[types.UID]*podEntry, len(all))
 		for _, object := range all {
 			s.put(object, old)
 		}
@@ -126,12 +133,12 @@ func (s podSink) apply(event watch.Event) {
 }
 
 // put enters the pod as seen first when old says.
-func (s podSink) put(object runtime.Object, old map[types.UID]podEntry) {
+func (s podSink) put(object runtime.Object, old map[types.UID]*podEntry) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
 		return
 	}
-	e := podEntry{seen: time.Now()}
+	e := &podEntry{object: p.UID, seen: time.Now()}
 	if before, ok := old[p.UID]; ok {
 		e.seen = before.seen
 	}

@@ -24,6 +24,7 @@ import (
 func Decide(prev Plan, obs Observation) Plan {
 	plan := Plan{Lend: obs.Lend, CPUMax: obs.CPUMax, Groups: slices.Clone(obs.Defaults)}
 	pods := known(obs)
+	plan.Groups = slices.Grow(plan.Groups, len(pods))
 	f := newFences(obs)
 	var wanted []demand
 	for _, p := range pods {
@@ -31,7 +32,7 @@ func Decide(prev Plan, obs Observation) Plan {
 		switch {
 		case p.Tier != tier.Critical:
 		case len(p.Exclusive) > 0:
-			g.Fence, g.NotFenced = f.exclusive(p, obs)
+			g.Fence, g.NotFenced = f.exclusive(*p, obs)
 		case p.MilliCPU <= 0:
 			g.NotFenced = "it requests no CPU, and a fence is as large as the request"
 		default:
@@ -44,22 +45,25 @@ func Decide(prev Plan, obs Observation) Plan {
 }
 
 // known returns the pods whose cgroup is known, the oldest first.
-func known(obs Observation) []Pod {
-	seen := map[uint64]bool{0: true}
+func known(obs Observation) []*Pod {
+	seen := make(map[uint64]bool, 1+len(obs.Defaults)+len(obs.Pods))
+	seen[0] = true
 	for _, g := range obs.Defaults {
 		seen[g.ID] = true
 	}
-	var pods []Pod
-	for _, p := range slices.SortedFunc(slices.Values(obs.Pods), older) {
-		if !seen[p.ID] {
-			seen[p.ID] = true
-			pods = append(pods, p)
-		}
+	pods := make([]*Pod, len(obs.Pods))
+	for i := range obs.Pods {
+		pods[i] = &obs.Pods[i]
 	}
-	return pods
+	slices.SortFunc(pods, older)
+	return slices.DeleteFunc(pods, func(p *Pod) bool {
+		again := seen[p.ID]
+		seen[p.ID] = true
+		return again
+	})
 }
 
-func older(a, b Pod) int {
+func older(a, b *Pod) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 

@@ -64,17 +64,20 @@ func Diff(prev, next Plan) []Op {
 		ops = append(ops, Op{Kind: OpLend, Lend: next.Lend})
 	}
 	before, after := byID(prev), byID(next)
-	for _, g := range ordered(prev) {
+	// Only what differs is put in order: an agent compares two plans of hundreds
+	// of groups for each pod that comes or goes.
+	var removed, set []Op
+	for _, g := range prev.Groups {
 		if _, kept := after[g.ID]; !kept {
-			ops = append(ops, Op{Kind: OpRemove, Group: g})
+			removed = append(removed, Op{Kind: OpRemove, Group: g})
 		}
 	}
-	for _, g := range ordered(next) {
+	for _, g := range next.Groups {
 		if old, had := before[g.ID]; !had || !sameGroup(old, g) {
-			ops = append(ops, Op{Kind: OpSet, Group: g})
+			set = append(set, Op{Kind: OpSet, Group: g})
 		}
 	}
-	return ops
+	return slices.Concat(ops, ordered(removed), ordered(set))
 }
 
 func byID(p Plan) map[uint64]Group {
@@ -85,10 +88,11 @@ func byID(p Plan) map[uint64]Group {
 	return m
 }
 
-func ordered(p Plan) []Group {
-	return slices.SortedFunc(slices.Values(p.Groups), func(a, b Group) int {
-		return cmp.Or(strings.Compare(a.Cgroup, b.Cgroup), cmp.Compare(a.ID, b.ID))
+func ordered(ops []Op) []Op {
+	slices.SortFunc(ops, func(a, b Op) int {
+		return cmp.Or(strings.Compare(a.Group.Cgroup, b.Group.Cgroup), cmp.Compare(a.Group.ID, b.Group.ID))
 	})
+	return ops
 }
 
 // sameGroup compares what the kernel acts on. The path does not count: it is

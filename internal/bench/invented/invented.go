@@ -118,6 +118,9 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 	}
 	after := sample
 	after.At = s.Load.Window
+	if s.KindOf().Agent && (step.Point == bench.PointUpgrade || step.Point == bench.PointEject) {
+		after.EnableSeq++
+	}
 	weight := 1
 	if arm.BackgroundIdle {
 		weight = 0
@@ -159,6 +162,8 @@ func result(s bench.Scenario, step bench.Step, shape Shape, jitter float64) benc
 			r.Values = map[string]float64{}
 		}
 		r.Values[bench.ValueFirst], r.Values[bench.ValueLast] = -1, float64(s.Load.Window)
+	case kind.Agent:
+		r.Ops, r.Lag = uint64(requests), latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	case kind.Server:
 		r.Achieved, r.Lag = r.Offered, latencies(requests, time.Microsecond, 2*time.Microsecond, 1)
 	}

@@ -67,6 +67,24 @@ func Typical(arm string, _ uint64, step bench.Step) Shape {
 	return s
 }
 
+// Agent is the scenario of the node agent with all its points.
+func Agent() bench.Scenario {
+	s := Own("agent", "pod event to plan in force", []string{
+		bench.PointQuiet, "pods", bench.PointRestart, bench.PointUpgrade, bench.PointEject,
+	}, 0)
+	s.Points[1].Rate, s.Load.Window = 500, time.Second
+	s.Instrument, s.Primary.Params = true, map[string]float64{"pods": 110}
+	return s
+}
+
+// AtAgent is what a window of it may say.
+func AtAgent() map[string]float64 {
+	return map[string]float64{
+		bench.ValueAgentCPUs: .004, bench.ValueAgentPeak: 40 << 20, bench.ValueStock: 0, bench.ValueStarts: 1,
+		bench.ValueAlone: 1e9, bench.ValueNoticed: 2e8, bench.ValueBack: 2.5e9,
+	}
+}
+
 // Arms are those of a full campaign.
 func Arms() []string {
 	return []string{"eevdf", "eevdf-tuned", "static", "temper", "temper:landing", "temper:no-preempt", "temper:again", "temper:no-probe", "eevdf:inverted"}

@@ -93,6 +93,9 @@ func programs(b bench.Build) string {
 	if b.TemperSHA256 != "" {
 		parts = append(parts, "temper "+digest(b.TemperSHA256))
 	}
+	if b.AgentSHA256 != "" {
+		parts = append(parts, "temper-agent "+digest(b.AgentSHA256))
+	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ", ")
 }
 

@@ -34,6 +34,8 @@ func (n *node) startScheduler(ctx context.Context) error {
 		return fmt.Errorf("write plan: %w", err)
 	}
 	switch {
+	case n.spec.Scenario.KindOf().Agent:
+		return nil // it attaches by itself
 	case n.spec.Arm.Exec != nil:
 		return n.startExec(ctx)
 	case n.spec.Arm.Ops == sched.Name:

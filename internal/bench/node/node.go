@@ -39,8 +39,9 @@ type Spec struct {
 	Arm      bench.Arm      `json:"arm"`
 	Seed     uint64         `json:"seed"`
 	// Temper is where the command line lies on the node, Exec and ExecConfig
-	// the program and the configuration of an exec arm.
+	// the program and the configuration of an exec arm, Agent the node agent.
 	Temper     string `json:"temper,omitempty"`
+	Agent      string `json:"agent,omitempty"`
 	Exec       string `json:"exec,omitempty"`
 	ExecConfig string `json:"exec_config,omitempty"`
 	// ExecLoader comes before the program's path, where it needs libraries.

@@ -36,6 +36,8 @@ type measuresLimits interface {
 // newPrimary returns the scenario's.
 func (n *node) newPrimary() primary {
 	switch kind := n.spec.Scenario.KindOf(); {
+	case kind.Agent:
+		return &agentNode{node: n}
 	case kind.Tool:
 		return &database{node: n}
 	case kind.Server:

@@ -19,6 +19,8 @@ func (s *Section) Headline() []string {
 		out = []string{"No window of this scenario is there."}
 	case s.Scenario.Primary.Kind == "weights":
 		out = s.sharesHeadline()
+	case s.Scenario.KindOf().Agent:
+		out = s.agentHeadline()
 	case p.Measured(func(c Cell) stats.Estimate { return c.PerOp }):
 		out = s.costHeadline()
 	case s.Scenario.Primary.LimitMilliCPU > 0:

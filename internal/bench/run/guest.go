@@ -23,6 +23,7 @@ import (
 const (
 	nodePath   = "/opt/temper-lab-node"
 	temperPath = "/opt/temper"
+	agentPath  = "/opt/temper-agent"
 	execDir    = "/opt/exec"
 	execConfig = "/opt/exec.config"
 	execLibs   = "/opt/exec.lib"
@@ -147,6 +148,9 @@ func (c *Campaign) command(j job) (*guest.Cmd, error) {
 	files := map[string]string{nodePath: c.Node}
 	if j.arm.Ops == "temper" {
 		files[temperPath] = c.Temper
+	}
+	if c.Scenario.KindOf().Agent {
+		spec.Agent, files[agentPath] = agentPath, c.Agent
 	}
 	if e := j.arm.Exec; e != nil {
 		if err := bring(&spec, files, e); err != nil {

@@ -105,6 +105,9 @@ func CheckHost(scenario bench.Scenario, arms []bench.Arm) error {
 func checkHost(scenario bench.Scenario, arms []bench.Arm, host hostFacts) error {
 	var missing []error
 	miss := func(format string, args ...any) { missing = append(missing, fmt.Errorf(format, args...)) }
+	if scenario.KindOf().Agent {
+		miss("a guest: %s has its agent end and its scheduler ejected", scenario.Name)
+	}
 	if !host.root {
 		miss("root: the node's cgroups and schedulers need it (sudo temper-lab …)")
 	}

@@ -67,6 +67,11 @@ func (c *Campaign) builds() (map[string]bench.Build, error) {
 				return nil, err
 			}
 		}
+		if c.Scenario.KindOf().Agent {
+			if b.AgentSHA256, err = hash(c.Agent); err != nil {
+				return nil, err
+			}
+		}
 		out[arm.Name] = b
 	}
 	return out, nil

@@ -83,6 +83,7 @@ func (c *Campaign) same(ctx context.Context, j job, build bench.Build, was Again
 	for _, f := range []struct{ name, was, is string }{
 		{"program temper-lab-node", was.Build.NodeSHA256, build.NodeSHA256},
 		{"program temper", was.Build.TemperSHA256, build.TemperSHA256},
+		{"program temper-agent", was.Build.AgentSHA256, build.AgentSHA256},
 		{"Go toolchain", was.Build.Go, build.Go},
 	} {
 		if f.was != f.is {

@@ -29,8 +29,9 @@ type Campaign struct {
 	Topology  string
 	Clock     guest.ClockFunc
 	// Node is the static binary that drives the node from inside; Temper that
-	// of the command line, for the arms that need it.
-	Node, Temper string
+	// of the command line, for the arms that need it; Agent the node agent, for
+	// the scenarios that need it.
+	Node, Temper, Agent string
 	// Dir receives the record file. Its name is the campaign's.
 	Dir string
 	// Jobs is how many guests run at once. It changes no figure: time in the

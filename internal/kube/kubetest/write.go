@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package kubetest
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ import (
 )
 
 // patchNode merges a patch into a node: mappings by key, conditions by type.
-func (a *fakeAPI) patchNode(w http.ResponseWriter, r *http.Request) {
+func (a *Server) patchNode(w http.ResponseWriter, r *http.Request) {
 	a.count("patch node")
-	var patch object
+	var patch Object
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
 		refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
 		return
@@ -34,13 +34,13 @@ func (a *fakeAPI) patchNode(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, a.putLocked(path, o))
 }
 
-func merge(into, patch object) {
+func merge(into, patch Object) {
 	for key, value := range patch {
 		switch v := value.(type) {
 		case nil:
 			delete(into, key)
-		case object:
-			merge(inner(into, key), v)
+		case Object:
+			merge(Inner(into, key), v)
 		case []any:
 			into[key] = mergeByType(into[key], v)
 		default:
@@ -52,26 +52,26 @@ func merge(into, patch object) {
 func mergeByType(old any, patch []any) []any {
 	out, _ := old.([]any)
 	for _, item := range patch {
-		own, _ := item.(object)
+		own, _ := item.(Object)
 		at := slices.IndexFunc(out, func(o any) bool {
-			other, _ := o.(object)
+			other, _ := o.(Object)
 			return other["type"] == own["type"]
 		})
 		if at < 0 {
 			out = append(out, item)
 			continue
 		}
-		next := clone(out[at].(object))
+		next := clone(out[at].(Object))
 		merge(next, own)
 		out[at] = next
 	}
 	return out
 }
 
-func (a *fakeAPI) postEvent(w http.ResponseWriter, r *http.Request) {
+func (a *Server) postEvent(w http.ResponseWriter, r *http.Request) {
 	a.count("post event")
 	body, err := io.ReadAll(r.Body)
-	var e fakeEvent
+	var e Event
 	if err == nil {
 		e, err = decodeEvent(body)
 	}
@@ -83,13 +83,13 @@ func (a *fakeAPI) postEvent(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	a.version++
 	a.events = append(a.events, e)
-	answer(w, http.StatusCreated, object{
-		"apiVersion": "v1", "kind": "Event", "reason": e.Reason, "involvedObject": object{},
-		"metadata": object{"name": e.own, "namespace": r.PathValue("namespace"), "resourceVersion": strconv.Itoa(a.version)},
+	answer(w, http.StatusCreated, Object{
+		"apiVersion": "v1", "kind": "Event", "reason": e.Reason, "involvedObject": Object{},
+		"metadata": Object{"name": e.own, "namespace": r.PathValue("namespace"), "resourceVersion": strconv.Itoa(a.version)},
 	})
 }
 
-func (a *fakeAPI) patchEvent(w http.ResponseWriter, r *http.Request) {
+func (a *Server) patchEvent(w http.ResponseWriter, r *http.Request) {
 	a.count("patch event")
 	var patch struct {
 		Count   int
@@ -98,33 +98,33 @@ func (a *fakeAPI) patchEvent(w http.ResponseWriter, r *http.Request) {
 	err := json.NewDecoder(r.Body).Decode(&patch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at := slices.IndexFunc(a.events, func(e fakeEvent) bool { return e.own == r.PathValue("name") })
+	at := slices.IndexFunc(a.events, func(e Event) bool { return e.own == r.PathValue("name") })
 	if err != nil || at < 0 {
 		refuse(w, http.StatusNotFound, "NotFound", "no such event")
 		return
 	}
 	a.events[at].Count, a.events[at].Message = patch.Count, patch.Message
-	answer(w, http.StatusOK, object{"apiVersion": "v1", "kind": "Event", "metadata": object{"name": r.PathValue("name")}, "involvedObject": object{}})
+	answer(w, http.StatusOK, Object{"apiVersion": "v1", "kind": "Event", "metadata": Object{"name": r.PathValue("name")}, "involvedObject": Object{}})
 }
 
 // decodeEvent reads an Event in protocol buffers, in which clients send: the
 // numbers are those of k8s.io/api/core/v1/generated.proto.
-func decodeEvent(body []byte) (fakeEvent, error) {
+func decodeEvent(body []byte) (Event, error) {
 	raw, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
 	if !ok {
-		return fakeEvent{}, errors.New("not in protocol buffers")
+		return Event{}, errors.New("not in protocol buffers")
 	}
 	envelope, err := decodeFields(raw)
 	if err != nil {
-		return fakeEvent{}, err
+		return Event{}, err
 	}
 	event, err := decodeFields(envelope.bytes(2))
 	if err != nil {
-		return fakeEvent{}, err
+		return Event{}, err
 	}
 	meta, errMeta := decodeFields(event.bytes(1))
 	about, errAbout := decodeFields(event.bytes(2))
-	return fakeEvent{
+	return Event{
 		own:       string(meta.bytes(1)),
 		Kind:      string(about.bytes(1)),
 		Namespace: string(about.bytes(2)),

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package kubetest is what the agent needs of an API server: pods and nodes to
+// list and watch, a node to patch, Events to write. It lives in the process of
+// a test or a measurement and can be away. What a real server makes of the agent
+// is tested in test/kube.
+package kubetest
 
 import (
 	"encoding/json"
@@ -14,38 +18,35 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 )
 
-// fakeAPI is what the agent needs of an API server: pods and nodes to list and
-// watch, a node to patch, Events to write. It lives in the test's process and
-// can be away. What the real one makes of the agent is tested in test/kube.
-type fakeAPI struct {
+// Server is the API server.
+type Server struct {
 	address string
 
 	mu       sync.Mutex
 	server   *http.Server // nil while away
 	version  int
-	objects  map[string]object // by path: pods/UID, nodes/NAME
+	objects  map[string]Object // by path: pods/UID, nodes/NAME
 	history  []change
 	grown    chan struct{} // closed when history grows
-	events   []fakeEvent
+	events   []Event
 	requests map[string]int // by what they were
 }
 
-// object is an API object as JSON makes it.
-type object = map[string]any
+// Object is an API object as JSON makes it.
+type Object = map[string]any
 
 type change struct {
 	version int
 	path    string
 	kind    string // ADDED, MODIFIED, DELETED
-	object  object
+	object  Object
 }
 
-// fakeEvent is what a test looks for in an Event.
-type fakeEvent struct {
+// Event is what one looks for in an Event.
+type Event struct {
 	Kind, Namespace, Name string // of what it is about
 	Reason, Message, Type string
 	Count                 int
@@ -53,30 +54,27 @@ type fakeEvent struct {
 	own string // its own name
 }
 
-func newFakeAPI(t *testing.T) *fakeAPI {
-	t.Helper()
-	a := &fakeAPI{address: "127.0.0.1:0", version: 1, objects: map[string]object{}, grown: make(chan struct{}), requests: map[string]int{}}
-	a.start(t)
-	t.Cleanup(a.stop)
-	return a
+// New returns a server that serves on the loopback once it is started.
+func New() *Server {
+	return &Server{address: "127.0.0.1:0", version: 1, objects: map[string]Object{}, grown: make(chan struct{}), requests: map[string]int{}}
 }
 
-// start serves, at the same address as before.
-func (a *fakeAPI) start(t *testing.T) {
-	t.Helper()
+// Start serves, at the same address as before.
+func (a *Server) Start() error {
 	listener, err := net.Listen("tcp", a.address)
 	if err != nil {
-		t.Fatal(err)
+		return fmt.Errorf("start API server: %w", err)
 	}
-	server := &http.Server{Handler: a.handler()}
+	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: time.Minute}
 	a.mu.Lock()
 	a.address, a.server = listener.Addr().String(), server
 	a.mu.Unlock()
 	go func() { _ = server.Serve(listener) }()
+	return nil
 }
 
-// stop cuts every connection. What it knows stays.
-func (a *fakeAPI) stop() {
+// Stop cuts every connection. What it knows stays.
+func (a *Server) Stop() {
 	a.mu.Lock()
 	server := a.server
 	a.server = nil
@@ -86,10 +84,9 @@ func (a *fakeAPI) stop() {
 	}
 }
 
-// kubeconfig writes the file by which clients find it.
-func (a *fakeAPI) kubeconfig(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
+// Kubeconfig writes the file by which clients find it into dir.
+func (a *Server) Kubeconfig(dir string) (string, error) {
+	file := filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: fake, cluster: {server: "http://%s"}}]
@@ -98,19 +95,19 @@ users: [{name: agent, user: {}}]
 current-context: fake
 `, a.address)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		return "", fmt.Errorf("write kubeconfig: %w", err)
 	}
-	return file
+	return file, nil
 }
 
-// put makes or replaces an object; drop removes it.
-func (a *fakeAPI) put(path string, o object) {
+// Put makes or replaces an object; Drop removes it.
+func (a *Server) Put(path string, o Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.putLocked(path, o)
 }
 
-func (a *fakeAPI) putLocked(path string, o object) object {
+func (a *Server) putLocked(path string, o Object) Object {
 	kind := "ADDED"
 	if _, ok := a.objects[path]; ok {
 		kind = "MODIFIED"
@@ -118,7 +115,7 @@ func (a *fakeAPI) putLocked(path string, o object) object {
 	return a.record(kind, path, o)
 }
 
-func (a *fakeAPI) drop(path string) {
+func (a *Server) Drop(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if o, ok := a.objects[path]; ok {
@@ -129,10 +126,10 @@ func (a *fakeAPI) drop(path string) {
 
 // record gives an object its version. Versions of an object share nothing, so
 // that one may be written to a watcher while the next is made.
-func (a *fakeAPI) record(kind, path string, o object) object {
+func (a *Server) record(kind, path string, o Object) Object {
 	a.version++
 	o = clone(o)
-	inner(o, "metadata")["resourceVersion"] = strconv.Itoa(a.version)
+	Inner(o, "metadata")["resourceVersion"] = strconv.Itoa(a.version)
 	a.objects[path] = o
 	a.history = append(a.history, change{a.version, path, kind, o})
 	close(a.grown)
@@ -140,35 +137,39 @@ func (a *fakeAPI) record(kind, path string, o object) object {
 	return o
 }
 
-// edit changes an object.
-func (a *fakeAPI) edit(t *testing.T, path string, by func(object)) {
-	t.Helper()
+// Edit changes an object that is there.
+func (a *Server) Edit(path string, by func(Object)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o, ok := a.objects[path]
 	if !ok {
-		t.Fatalf("no object %s", path)
+		return fmt.Errorf("edit object %s: there is none", path)
 	}
 	o = clone(o)
 	by(o)
 	a.putLocked(path, o)
+	return nil
 }
 
-func (a *fakeAPI) get(path string) object {
+// Get returns a copy of an object, nil if there is none.
+func (a *Server) Get(path string) Object {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.objects[path]
+	if o, ok := a.objects[path]; ok {
+		return clone(o)
+	}
+	return nil
 }
 
-// said are the Events so far with that reason.
-func (a *fakeAPI) said(reason string) []fakeEvent {
+// Said are the Events so far with that reason.
+func (a *Server) Said(reason string) []Event {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(a.events), func(e fakeEvent) bool { return e.Reason != reason })
+	return slices.DeleteFunc(slices.Clone(a.events), func(e Event) bool { return e.Reason != reason })
 }
 
-// asked is how many requests there were, watches included.
-func (a *fakeAPI) asked() (n int) {
+// Asked is how many requests there were, watches included.
+func (a *Server) Asked() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, count := range a.requests {
@@ -177,30 +178,41 @@ func (a *fakeAPI) asked() (n int) {
 	return n
 }
 
-func (a *fakeAPI) count(what string) {
+func (a *Server) count(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.requests[what]++
 }
 
-func clone(o object) object {
-	text, err := json.Marshal(o)
-	if err != nil {
-		panic(err)
-	}
-	var out object
-	if err := json.Unmarshal(text, &out); err != nil {
-		panic(err)
+// clone copies all that can be changed in an object.
+func clone(o Object) Object {
+	out := make(Object, len(o))
+	for key, value := range o {
+		out[key] = cloneValue(value)
 	}
 	return out
 }
 
-// inner is the mapping at that path inside an object, made if missing.
-func inner(o object, path ...string) object {
+func cloneValue(value any) any {
+	switch v := value.(type) {
+	case Object:
+		return clone(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = cloneValue(v[i])
+		}
+		return out
+	}
+	return value
+}
+
+// Inner is the mapping at that path inside an object, made if missing.
+func Inner(o Object, path ...string) Object {
 	for _, name := range path {
-		next, ok := o[name].(object)
+		next, ok := o[name].(Object)
 		if !ok {
-			next = object{}
+			next = Object{}
 			o[name] = next
 		}
 		o = next
@@ -208,7 +220,15 @@ func inner(o object, path ...string) object {
 	return o
 }
 
-func (a *fakeAPI) handler() http.Handler {
+// value is what an object has at that path, nil if nothing.
+func value(o Object, path ...string) any {
+	for _, name := range path[:len(path)-1] {
+		o, _ = o[name].(Object)
+	}
+	return o[path[len(path)-1]]
+}
+
+func (a *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
 		a.serve(w, r, "pods/", "Pod", "spec", "nodeName")
@@ -229,10 +249,10 @@ func (a *fakeAPI) handler() http.Handler {
 
 // refuse answers as an API server does.
 func refuse(w http.ResponseWriter, code int, reason, message string) {
-	answer(w, code, object{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+	answer(w, code, Object{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
 }
 
-func answer(w http.ResponseWriter, code int, o object) {
+func answer(w http.ResponseWriter, code int, o Object) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(o)
@@ -240,7 +260,7 @@ func answer(w http.ResponseWriter, code int, o object) {
 
 // serve lists or watches what has the one value that is asked for. Asking for
 // those of all nodes is refused, as the agent must not.
-func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request, prefix, kind string, field ...string) {
+func (a *Server) serve(w http.ResponseWriter, r *http.Request, prefix, kind string, field ...string) {
 	q := r.URL.Query()
 	want, ok := strings.CutPrefix(q.Get("fieldSelector"), strings.Join(field, ".")+"=")
 	if !ok {
@@ -248,8 +268,8 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request, prefix, kind str
 		refuse(w, http.StatusForbidden, "Forbidden", "only one node's")
 		return
 	}
-	chosen := func(path string, o object) bool {
-		return strings.HasPrefix(path, prefix) && inner(clone(o), field[0])[field[1]] == want
+	chosen := func(path string, o Object) bool {
+		return strings.HasPrefix(path, prefix) && value(o, field...) == want
 	}
 	if q.Get("watch") != "true" {
 		a.count("list " + prefix)
@@ -260,23 +280,23 @@ func (a *fakeAPI) serve(w http.ResponseWriter, r *http.Request, prefix, kind str
 	a.watch(w, r, chosen)
 }
 
-func (a *fakeAPI) list(kind string, chosen func(string, object) bool) object {
+func (a *Server) list(kind string, chosen func(string, Object) bool) Object {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	items := []object{}
+	items := []Object{}
 	for _, path := range slices.Sorted(maps.Keys(a.objects)) {
 		if o := a.objects[path]; chosen(path, o) {
 			items = append(items, o)
 		}
 	}
-	return object{
+	return Object{
 		"apiVersion": "v1", "kind": kind + "List", "items": items,
-		"metadata": object{"resourceVersion": strconv.Itoa(a.version)},
+		"metadata": Object{"resourceVersion": strconv.Itoa(a.version)},
 	}
 }
 
 // watch streams what happened since the version that the client knows.
-func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, chosen func(string, object) bool) {
+func (a *Server) watch(w http.ResponseWriter, r *http.Request, chosen func(string, Object) bool) {
 	q := r.URL.Query()
 	since, _ := strconv.Atoi(q.Get("resourceVersion"))
 	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
@@ -290,7 +310,7 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, chosen func(stri
 		for _, c := range changes {
 			since = c.version
 			if chosen(c.path, c.object) {
-				_ = out.Encode(object{"type": c.kind, "object": c.object})
+				_ = out.Encode(Object{"type": c.kind, "object": c.object})
 			}
 		}
 		if len(changes) > 0 {
@@ -306,7 +326,7 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, chosen func(stri
 	}
 }
 
-func (a *fakeAPI) since(version int) ([]change, <-chan struct{}) {
+func (a *Server) since(version int) ([]change, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	at, _ := slices.BinarySearchFunc(a.history, version+1, func(c change, v int) int { return c.version - v })
