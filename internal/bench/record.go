@@ -76,6 +76,16 @@ type Machine struct {
 	// run's own description included; PluginSHA256 of the clock plugin.
 	InitrdSHA256 string `json:"initrd_sha256,omitempty"`
 	PluginSHA256 string `json:"plugin_sha256,omitempty"`
+	// Cluster is whose node it is, where pods are not the laboratory's own.
+	Cluster *Cluster `json:"cluster,omitempty"`
+}
+
+// Cluster is what makes the pods of a Kubernetes node, and schedules them.
+type Cluster struct {
+	Kubelet string `json:"kubelet"` // its version
+	Runtime string `json:"runtime"` // the container runtime's name and version
+	Agent   string `json:"agent"`   // the digest of Temper's image
+	Config  string `json:"config"`  // the agent's
 }
 
 // The clocks a window may have been timed by.

@@ -22,7 +22,7 @@ const (
 // TestNode takes a node through its life. Each part leaves the engine attached,
 // and runs alone, too: make e2e RUN=TestNode/upgrade.
 func TestNode(t *testing.T) {
-	c := startCluster(t, "7.2")
+	c := startCluster(t, machineSpec{kernel: "7.2"})
 	c.install(t)
 	for _, part := range []struct {
 		name string
@@ -50,7 +50,7 @@ func TestNode(t *testing.T) {
 // TestNodeWithoutSchedExt: the agent runs on what it cannot schedule, and says
 // why it does not.
 func TestNodeWithoutSchedExt(t *testing.T) {
-	c := startCluster(t, "6.12")
+	c := startCluster(t, machineSpec{kernel: "6.12"})
 	c.follow(t, "install")
 	c.want(t, observe, "NoSchedExt")
 	c.follow(t, "enforce")
@@ -111,11 +111,7 @@ func testPods(t *testing.T, c *cluster) {
 		"-n kube-system $(kubectl -n kube-system get pods -l e2e=pods -o 'jsonpath={.items[0].metadata.name}')": {tier.Standard, 0},
 	} {
 		eventually(t, time.Minute, pod+" is "+want.tier.String(), func() error {
-			got, err := decode[struct {
-				Tier   tier.Tier
-				Fence  []int
-				Engine string
-			}](c, "kubectl temper explain -o json "+pod)
+			got, err := c.explain(pod)
 			switch {
 			case err != nil:
 				return err
@@ -136,6 +132,17 @@ func testPods(t *testing.T, c *cluster) {
 			return err
 		})
 	})
+}
+
+// explained is what kubectl temper explain says of a pod.
+type explained struct {
+	Tier   tier.Tier
+	Fence  []int
+	Engine string
+}
+
+func (c *cluster) explain(pod string) (explained, error) {
+	return decode[explained](c, "kubectl temper explain -o json "+pod)
 }
 
 // detachWithin is the promise of safe mode.

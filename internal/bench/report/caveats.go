@@ -12,6 +12,9 @@ import (
 // Caveats says what the figures cannot say.
 func (s *Section) Caveats() []string {
 	out := []string{s.clockCaveat()}
+	if s.Machine.Cluster != nil {
+		out = append(out, "The node is a kubelet's, and its control plane lies outside of the guest: whatever passes between them comes when it comes, so that time cannot be virtual. All windows are of one boot. The vCPUs share the host's CPUs with each other and with all else: ratios within this record are what counts, and no latency in it.")
+	}
 	switch n := len(s.Seeds); {
 	case n == 1:
 		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0]))

@@ -97,7 +97,7 @@ func (c *Campaign) same(ctx context.Context, j job, build bench.Build, was Again
 	if err != nil {
 		return err
 	}
-	is := machineOf(prov)
+	is := MachineOf(prov)
 	is.Kernel, is.Topology = prov.KernelRelease, c.Topology
 	diff = append(diff, bench.Differences(was.Machine, is)...)
 	if !slices.Equal(was.Machine.EmulatorArgs, is.EmulatorArgs) {

@@ -65,6 +65,9 @@ func run(ctx context.Context, log *slog.Logger, api, service string) error {
 	if err := system(ctx); err != nil {
 		return err
 	}
+	if err := enterSlice("node"); err != nil {
+		return err
+	}
 	failed := make(chan error, 4)
 	go func() { failed <- serve(log) }()
 	go func() { failed <- forward(ctx, service, api) }()
@@ -165,8 +168,14 @@ func daemon(failed chan<- error, name, path string, args ...string) error {
 	if err != nil {
 		return err
 	}
+	cgroup, err := slice(name)
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
@@ -175,6 +184,29 @@ func daemon(failed chan<- error, name, path string, args ...string) error {
 		said, _ := os.ReadFile(log.Name())
 		failed <- fmt.Errorf("run %s: it ended: %v\n%s", name, end, said[max(0, len(said)-4000):]) //nolint:errorlint // nil as well
 	}()
+	return nil
+}
+
+// slice makes and opens the cgroup of one of the node's own services.
+func slice(name string) (*os.File, error) {
+	dir := filepath.Join("/sys/fs/cgroup/system.slice", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make cgroup: %w", err)
+	}
+	return os.Open(dir)
+}
+
+// enterSlice moves this process to a cgroup of its own.
+func enterSlice(name string) error {
+	cgroup, err := slice(name)
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
+	procs := filepath.Join(cgroup.Name(), "cgroup.procs")
+	if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+		return fmt.Errorf("enter cgroup: %w", err)
+	}
 	return nil
 }
 

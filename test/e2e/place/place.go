@@ -15,6 +15,7 @@ const (
 // Files in the guest.
 const (
 	Kubelet       = "/usr/local/bin/kubelet"
+	Lab           = "/usr/local/bin/temper-lab-node"
 	KubeletConfig = "/etc/kubelet/config.yaml"
 	Kubeconfig    = "/etc/kubelet/kubeconfig"
 	Images        = "/images"
