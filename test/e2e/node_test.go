@@ -47,9 +47,9 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutSchedExt: the agent runs on what it cannot schedule, and says
+// TestWithoutSchedExt: the agent runs on what it cannot schedule, and says
 // why it does not.
-func TestNodeWithoutSchedExt(t *testing.T) {
+func TestWithoutSchedExt(t *testing.T) {
 	c := startCluster(t, machineSpec{kernel: "6.12"})
 	c.follow(t, "install")
 	c.want(t, observe, "NoSchedExt")
