@@ -19,8 +19,8 @@ const (
 	safe     = "safe"
 )
 
-// TestNode takes a node through its life. Each part leaves the engine attached,
-// and runs alone, too: make e2e RUN=TestNode/upgrade.
+// TestNode takes a node through its life. Each part but the last leaves the
+// engine attached, and runs alone, too: make e2e RUN=TestNode/upgrade.
 func TestNode(t *testing.T) {
 	c := startCluster(t, machineSpec{kernel: "7.2"})
 	c.install(t)
@@ -266,13 +266,12 @@ func testUninstall(t *testing.T, c *cluster) {
 		pinned string // what stays until a reboot
 	}{
 		{name: attached, set: func() {}},
-		{name: safe, set: func() { c.follow(t, "safe-mode-on"); c.want(t, safe, "SafeMode") }},
-		{name: observe, set: func() {
-			c.host(t, "kubectl delete -k deploy/manifests")
-			c.follow(t, "install")
-			c.want(t, observe, "Observing")
-		}},
-		{name: "agent gone", set: func() { c.host(t, "kubectl -n temper-system delete daemonset temper-agent") }, pinned: "temper"},
+		{name: observe, set: func() { c.follow(t, "install"); c.want(t, observe, "Observing") }},
+		{name: safe, set: func() { c.install(t); c.follow(t, "safe-mode-on"); c.want(t, safe, "SafeMode") }},
+		{name: "agent gone", set: func() {
+			c.install(t)
+			c.host(t, "kubectl -n temper-system delete daemonset temper-agent")
+		}, pinned: "temper"},
 	} {
 		t.Run(state.name, func(t *testing.T) {
 			state.set()
@@ -284,7 +283,6 @@ func testUninstall(t *testing.T, c *cluster) {
 				}
 				return nil
 			})
-			c.install(t)
 		})
 	}
 }

@@ -71,14 +71,16 @@ func run(ctx context.Context, log *slog.Logger, api, service string) error {
 	failed := make(chan error, 4)
 	go func() { failed <- serve(log) }()
 	go func() { failed <- forward(ctx, service, api) }()
-	if err := daemon(failed, "containerd", "/usr/bin/containerd"); err != nil {
+	if err := (daemon{name: "containerd", path: "/usr/bin/containerd"}).start(failed); err != nil {
 		return err
 	}
 	if err := importImages(ctx); err != nil {
 		return err
 	}
-	err := daemon(failed, "kubelet", place.Kubelet, "--config="+place.KubeletConfig, "--kubeconfig="+place.Kubeconfig,
-		"--hostname-override="+place.NodeName, "--node-ip="+place.NodeIP, "--root-dir=/var/lib/kubelet", "--v=2")
+	err := daemon{name: "kubelet", path: place.Kubelet, restart: true, args: []string{
+		"--config=" + place.KubeletConfig, "--kubeconfig=" + place.Kubeconfig,
+		"--hostname-override=" + place.NodeName, "--node-ip=" + place.NodeIP, "--root-dir=/var/lib/kubelet", "--v=2",
+	}}.start(failed)
 	if err != nil {
 		return err
 	}
@@ -159,32 +161,59 @@ func loadModules() error {
 	return nil
 }
 
-// daemon starts a program that must not end, with its log in place.Logs.
-func daemon(failed chan<- error, name, path string, args ...string) error {
+// daemon is a program that runs as long as the node, with its log in place.Logs.
+type daemon struct {
+	name, path string
+	args       []string
+	// restart says that it may end, and is then started again.
+	restart bool
+}
+
+// start starts the daemon, and goes on to do so. What is not to be restarted
+// must not end.
+func (d daemon) start(failed chan<- error) error {
 	if err := os.MkdirAll(place.Logs, 0o755); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(place.Logs, name))
+	log, err := os.Create(filepath.Join(place.Logs, d.name))
 	if err != nil {
 		return err
 	}
-	cgroup, err := slice(name)
+	cmd, err := d.run(log)
 	if err != nil {
 		return err
+	}
+	go func() {
+		for {
+			end := cmd.Wait()
+			if !d.restart {
+				said, _ := os.ReadFile(log.Name())
+				failed <- fmt.Errorf("run %s: it ended: %v\n%s", d.name, end, said[max(0, len(said)-4000):]) //nolint:errorlint // nil as well
+				return
+			}
+			if cmd, err = d.run(log); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// run starts the daemon's process, in a cgroup of its own.
+func (d daemon) run(log *os.File) (*exec.Cmd, error) {
+	cgroup, err := slice(d.name)
+	if err != nil {
+		return nil, err
 	}
 	defer cgroup.Close()
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(d.path, d.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+		return nil, fmt.Errorf("start %s: %w", d.name, err)
 	}
-	go func() {
-		end := cmd.Wait()
-		said, _ := os.ReadFile(log.Name())
-		failed <- fmt.Errorf("run %s: it ended: %v\n%s", name, end, said[max(0, len(said)-4000):]) //nolint:errorlint // nil as well
-	}()
-	return nil
+	return cmd, nil
 }
 
 // slice makes and opens the cgroup of one of the node's own services.
