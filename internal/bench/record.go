@@ -93,6 +93,9 @@ const (
 	ClockPerVCPU = "per-vcpu" // virtual time, each vCPU its own instruction clock
 	ClockShared  = "icount"   // virtual time, all vCPUs share one instruction clock
 	ClockHost    = "host"     // real time
+	// ClockOpen is ClockPerVCPU in a guest that talks to machines outside of it:
+	// what they say comes when it comes, and no repetition gives the same.
+	ClockOpen = "per-vcpu-open"
 )
 
 // Virtual says whether the same inputs give the same window again.

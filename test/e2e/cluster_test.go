@@ -96,6 +96,14 @@ func (c *cluster) buildAll(t *testing.T, dir, programs string) {
 	c.host(t, "go run ./tools/image -arch amd64 -tag "+upgradeTag+" -o "+c.spec.images+"/upgrade.tar")
 }
 
+// patience is d, or more on a machine that is slow on purpose.
+func (c *cluster) patience(d time.Duration) time.Duration {
+	if c.spec.virtual {
+		return 4 * d
+	}
+	return d
+}
+
 // tunnel listens where the API server looks for the node's network, and passes
 // connections on to the command node.
 func (c *cluster) tunnel(t *testing.T, dir string) string {
@@ -132,7 +140,7 @@ func (c *cluster) boot(t *testing.T) {
 	t.Helper()
 	before := c.bootID()
 	c.node = boot(t, c.spec)
-	eventually(t, 10*time.Minute, "the node is ready", func() error {
+	eventually(t, c.patience(10*time.Minute), "the node is ready", func() error {
 		select {
 		case <-c.node.ended:
 			t.Fatalf("boot node: %v\n%s", c.node.err, c.node.console.String())
@@ -213,7 +221,7 @@ func (c *cluster) report() (agent.Report, error) {
 // in kubectl temper status.
 func (c *cluster) want(t *testing.T, engine, reason string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, "the engine is "+engine+": "+reason, func() error {
+	eventually(t, c.patience(5*time.Minute), "the engine is "+engine+": "+reason, func() error {
 		r, err := c.report()
 		if err != nil {
 			return err
@@ -241,11 +249,12 @@ func (c *cluster) want(t *testing.T, engine, reason string) {
 	})
 }
 
-// eventually polls until ok or the time is over.
+// eventually polls until ok or the time is over. Polling takes CPU time from the
+// machine: it does so once a second.
 func eventually(t *testing.T, within time.Duration, what string, ok func() error) time.Duration {
 	t.Helper()
 	start := time.Now()
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		err := ok()

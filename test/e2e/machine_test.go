@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/guest"
 	"github.com/temper-sched/temper/test/e2e/place"
 	"github.com/temper-sched/temper/test/kube/plane"
@@ -37,6 +38,7 @@ type machine struct {
 type machineSpec struct {
 	kernel     string
 	topology   string // empty for the default
+	virtual    bool   // time is, and the machine slow
 	port       int    // of the command node, on this host
 	kubelet    string // the program
 	node       string // the program of test/e2e/node
@@ -68,11 +70,18 @@ func boot(t *testing.T, s machineSpec) *machine {
 		"/etc/cni/net.d/10-pods.conflist": "testdata/node/cni.conflist",
 		"/etc/machine-id":                 "testdata/node/machine-id",
 	}
+	args := []string{"-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service}
+	mode := guest.Functional
+	if s.virtual {
+		args = append(args, "-virtual", strconv.FormatInt(time.Now().Unix(), 10))
+		mode = guest.Deterministic
+	}
 	c := guest.Command(guest.Machine{
+		Mode: mode, Clock: clock.Plugin, Seed: 1,
 		Kernel: s.kernel, Topology: s.topology, MemoryMB: 3072, Suite: "forky", Files: files, Forward: map[int]int{s.port: guestPort},
 		Packages: []string{"containerd", "runc", "containernetworking-plugins", "memcached"},
 		Modules:  []string{"virtio_net", "overlay", "bridge", "veth"},
-	}, "/usr/local/bin/node", "-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service)
+	}, "/usr/local/bin/node", args...)
 	c.Stdout, c.Stderr, c.Console = s.said, s.said, &m.console
 	c.Log = guest.ProgressLog(os.Stderr)
 	ctx, stop := context.WithCancel(context.Background())

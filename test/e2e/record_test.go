@@ -34,9 +34,7 @@ type campaign struct {
 	critical string  // the critical pod's cgroup
 	idle     float64 // what the first window said of the node before it
 	records  []bench.Record
-	started  time.Time
 	live     string // the arm that is in force
-	spinners int
 }
 
 // TestRecord measures memcached's tail on a real node, attached and in safe
@@ -46,27 +44,45 @@ func TestRecord(t *testing.T) {
 	if dir == "" {
 		t.Skip("needs a directory for records: make e2e-record")
 	}
-	c := &campaign{started: time.Now()}
+	c := &campaign{}
 	c.read(t)
-	c.cluster = startCluster(t, machineSpec{kernel: recordKernel, topology: c.scenario.Topology})
+	c.cluster = startCluster(t, machineSpec{kernel: recordKernel, topology: c.scenario.Topology, virtual: true})
 	c.prepare(t)
-	order := 0
-	for i := range c.seeds {
-		densities := slices.Clone(c.scenario.Densities)
-		if i%2 == 1 {
-			slices.Reverse(densities)
-		}
-		arms := bench.Rotate(c.arms, i)
-		for _, density := range densities {
-			c.scale(t, density)
-			for _, arm := range arms {
-				c.measure(t, arm, uint64(i+1), order, density)
+	for _, v := range c.visits() {
+		c.scale(t, v.density)
+		for _, seed := range v.seeds {
+			for place, arm := range bench.Rotate(c.arms, seed) {
+				c.measure(t, arm, seed, seed*len(c.arms)+place, v.density)
 			}
-			slices.Reverse(arms)
 		}
-		order++
 	}
 	c.keep(t, dir)
+}
+
+// visit is a time at one density, and the seeds that are measured then.
+type visit struct {
+	density int
+	seeds   []int // from 0
+}
+
+// visits climbs the ladder and comes back: at its foot one half of the seeds is
+// measured before, and the other afterwards.
+func (c *campaign) visits() []visit {
+	var all []int
+	for i := range c.seeds {
+		all = append(all, i)
+	}
+	half := len(all) / 2
+	up, top := c.scenario.Densities[:len(c.scenario.Densities)-1], c.scenario.Densities[len(c.scenario.Densities)-1]
+	var out []visit
+	for _, d := range up {
+		out = append(out, visit{d, all[:half]})
+	}
+	out = append(out, visit{top, all})
+	for _, d := range slices.Backward(up) {
+		out = append(out, visit{d, all[half:]})
+	}
+	return out
 }
 
 func (c *campaign) read(t *testing.T) {
@@ -125,7 +141,6 @@ func (c *campaign) scale(t *testing.T, spinners int) {
 		}
 		return err
 	})
-	c.spinners = spinners
 }
 
 // engage puts an arm in force.
@@ -145,23 +160,25 @@ func (c *campaign) engage(t *testing.T, arm bench.Arm) {
 }
 
 // measure takes one window.
-func (c *campaign) measure(t *testing.T, arm bench.Arm, seed uint64, order, density int) {
+func (c *campaign) measure(t *testing.T, arm bench.Arm, seed, order, density int) {
 	t.Helper()
 	c.engage(t, arm)
 	step := slices.Index(c.scenario.Densities, density)
 	spec, err := json.Marshal(node.Standing{
-		Scenario: c.scenario, Seed: seed, Step: step, Critical: c.critical, Addr: "127.0.0.1:11211", IdleBefore: c.idle,
+		Scenario: c.scenario, Seed: uint64(seed + 1), Step: step, Critical: c.critical, Addr: "127.0.0.1:11211", IdleBefore: c.idle,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	started := time.Now()
-	said, err := c.node.try(t.Context(), strings.NewReader(string(spec)), place.Lab, "standing")
+	// Within the window the client keeps its CPU busy by itself.
+	said, err := c.node.try(t.Context(), strings.NewReader(string(spec)), "/bin/sh", "-c",
+		fmt.Sprintf("busy=$(pidof %s); kill -STOP $busy; %s standing; code=$?; kill -CONT $busy; exit $code", place.Busy, place.Lab))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := bench.Record{
-		Scenario: c.scenario, Arm: arm, Seed: seed, Order: order, Started: started.UTC(), Host: run.HostOf(started),
+		Scenario: c.scenario, Arm: arm, Seed: uint64(seed + 1), Order: order, Started: started.UTC(), Host: run.HostOf(started),
 		Plan:    bench.Plan{Arms: c.scenario.Arms, SeedFirst: 1, Seeds: c.seeds},
 		Machine: bench.Machine{KernelName: recordKernel, Topology: c.scenario.Topology},
 	}
@@ -184,7 +201,7 @@ func (c *campaign) measure(t *testing.T, arm bench.Arm, seed uint64, order, dens
 	c.idle = r.Window.IdleBefore
 	c.records = append(c.records, r)
 	p := r.Window.Primary
-	t.Logf("%s, seed %d, %d spinners: p50 %v, p99 %v, longest %v; lag p99 %v; background %.2f CPUs", arm.Name, seed, density,
+	t.Logf("%s, seed %d, %d spinners: p50 %v, p99 %v, longest %v; lag p99 %v; background %.2f CPUs", arm.Name, r.Seed, density,
 		p.Latency.Quantile(.5), p.Latency.Quantile(.99), p.Latency.Max(), p.Lag.Quantile(.99), r.Window.Ledger.BackgroundCPUs())
 }
 
@@ -199,7 +216,10 @@ func (c *campaign) keep(t *testing.T, dir string) {
 	}
 	c.node.powerOff()
 	machine := run.MachineOf(c.node.provenance)
-	machine.Cluster = cluster
+	if machine.Clock != bench.ClockPerVCPU {
+		t.Fatalf("the vCPUs' clock is %s (%s), want one for each", machine.Clock, machine.ClockNote)
+	}
+	machine.Clock, machine.Cluster = bench.ClockOpen, cluster
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

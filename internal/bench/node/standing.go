@@ -31,6 +31,10 @@ type Standing struct {
 	IdleBefore float64 `json:"idle_before,omitempty"`
 }
 
+// standingQuiet is how long a cluster's node is looked at before its first step:
+// kubelet and agent never leave it quiet, and nothing is waited for.
+const standingQuiet = 4 * quietSpan
+
 // Measure measures the step and writes events to out. The instrument's CPU is
 // taken from pods and from what else lives in system.slice.
 func (s Standing) Measure(ctx context.Context, out io.Writer) error {
@@ -54,9 +58,11 @@ func (s Standing) Measure(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if n.idle == 0 {
-		if err := n.settle(ctx); err != nil {
+		l, err := n.measure(ctx, standingQuiet)
+		if err != nil {
 			return err
 		}
+		n.idle = float64(l.Idle) / (float64(l.Length) * float64(l.CPUs))
 	}
 	w, err := n.standing(ctx, &server{node: n, addr: s.Addr}, steps[s.Step])
 	if err != nil {
@@ -98,7 +104,7 @@ func (t *tree) makeRoom(l layout) error {
 	if err := t.make(system, 100); err != nil {
 		return err
 	}
-	daemons, err := filepath.Glob(t.root + system + "/*/")
+	daemons, err := filepath.Glob(t.root + system + "/*/cgroup.procs")
 	if err != nil {
 		return fmt.Errorf("list cgroups of %s: %w", system, err)
 	}
@@ -108,8 +114,8 @@ func (t *tree) makeRoom(l layout) error {
 		}
 	}
 	pods := topology.FormatList(l.pods)
-	for _, dir := range append(daemons, t.root+kubepods) {
-		if path := strings.TrimPrefix(filepath.Clean(dir), t.root); path != driver && path != client {
+	for _, file := range append(daemons, t.root+kubepods+"/cgroup.procs") {
+		if path := strings.TrimPrefix(filepath.Dir(file), t.root); path != driver && path != client {
 			if err := t.bind(path, pods); err != nil {
 				return err
 			}

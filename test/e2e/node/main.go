@@ -15,11 +15,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/temper-sched/temper/internal/bench/spin"
 	"github.com/temper-sched/temper/internal/sched/schedtest"
 	"github.com/temper-sched/temper/test/e2e/place"
 )
@@ -35,8 +37,16 @@ func main() {
 	}
 	api := flag.String("api", "", "this host's address of the API server")
 	service := flag.String("service", "", "the cluster's address of the API server")
+	now := flag.Int64("virtual", 0, "time is virtual, and it is so many seconds since 1970")
 	flag.Parse()
-	if err := run(context.Background(), log, *api, *service); err != nil {
+	err := error(nil)
+	if *now != 0 {
+		err = keepTime(*now)
+	}
+	if err == nil {
+		err = run(context.Background(), log, *api, *service)
+	}
+	if err != nil {
 		log.Error("node ended", "err", err)
 		os.Exit(1)
 	}
@@ -139,6 +149,41 @@ func leaveRootfs() error {
 		}
 	}
 	return nil
+}
+
+// keepTime sets the clock, and keeps the last CPU busy. Without any work virtual
+// time leaps, and whoever waits for what is outside of the guest waits in vain.
+// The process is called place.Busy, and belongs to the instrument.
+func keepTime(now int64) error {
+	if err := unix.Settimeofday(&unix.Timeval{Sec: now}); err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	path := filepath.Join("/run", place.Busy)
+	if err := spin.Install(path); err != nil {
+		return err
+	}
+	var all, last unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return fmt.Errorf("read own CPUs: %w", err)
+	}
+	last.Set(runtime.NumCPU() - 1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.SchedSetaffinity(0, &last); err != nil {
+		return fmt.Errorf("bind thread: %w", err)
+	}
+	cgroup, err := slice("client")
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
+	busy := exec.Command(path)
+	busy.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	if err := busy.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	go busy.Wait() //nolint:errcheck // it runs as long as the machine
+	return unix.SchedSetaffinity(0, &all)
 }
 
 // loadModules loads the kernel's modules in the order of their names.

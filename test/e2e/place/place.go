@@ -23,5 +23,8 @@ const (
 	Logs          = "/run/log"
 )
 
+// Busy is the name of the process that keeps virtual time from leaping.
+const Busy = "busy"
+
 // ErrorHeader says how a command failed.
 const ErrorHeader = "Temper-Error"
