@@ -31,6 +31,7 @@ type campaign struct {
 	scenario bench.Scenario
 	arms     []bench.Arm
 	seeds    int
+	commit   string  // that all was built of
 	critical string  // the critical pod's cgroup
 	idle     float64 // what the first window said of the node before it
 	records  []bench.Record
@@ -47,6 +48,7 @@ func TestRecord(t *testing.T) {
 	c := &campaign{}
 	c.read(t)
 	c.cluster = startCluster(t, machineSpec{kernel: recordKernel, topology: c.scenario.Topology, virtual: true})
+	c.commit = strings.TrimSpace(c.host(t, `echo "$(git rev-parse --short=12 HEAD)$(git diff --quiet HEAD || echo +)"`))
 	c.prepare(t)
 	for _, v := range c.visits() {
 		c.scale(t, v.density)
@@ -209,7 +211,6 @@ func (c *campaign) measure(t *testing.T, arm bench.Arm, seed, order, density int
 func (c *campaign) keep(t *testing.T, dir string) {
 	t.Helper()
 	cluster := c.describe(t)
-	commit := strings.TrimSpace(c.host(t, `echo "$(git rev-parse --short=12 HEAD)$(git diff --quiet HEAD || echo +)"`))
 	sum, err := run.Hash(c.spec.lab)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func (c *campaign) keep(t *testing.T, dir string) {
 	for _, r := range c.records {
 		m := machine
 		m.Kernel, m.KernelName, m.Cmdline, m.Topology = r.Machine.Kernel, r.Machine.KernelName, r.Machine.Cmdline, r.Machine.Topology
-		r.Machine, r.Campaign, r.Commit = m, filepath.Base(dir), commit
+		r.Machine, r.Campaign, r.Commit = m, filepath.Base(dir), c.commit
 		r.Build = bench.Build{Go: runtime.Version(), NodeSHA256: sum}
 		if err := r.Seal(); err != nil {
 			t.Fatal(err)
