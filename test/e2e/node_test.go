@@ -88,10 +88,14 @@ func testStatus(t *testing.T, c *cluster) {
 	if !strings.Contains(events, "Attached") {
 		t.Errorf("events of the node are %s, want Attached", events)
 	}
-	top, err := decode[map[string]any](c, "kubectl temper top "+place.NodeName+" --once -o json")
-	if err != nil || len(top) == 0 {
-		t.Errorf("top says %v: %v", top, err)
-	}
+	// The probe is loaded after the attach.
+	eventually(t, time.Minute, "top has figures", func() error {
+		top, err := decode[map[string]any](c, "kubectl temper top "+place.NodeName+" --once -o json")
+		if err == nil && len(top) == 0 {
+			err = errors.New("it says nothing")
+		}
+		return err
+	})
 }
 
 // testPods: priority and QoS class decide, requests give fences.
