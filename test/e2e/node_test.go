@@ -274,7 +274,8 @@ func testUninstall(t *testing.T, c *cluster) {
 		{name: safe, set: func() { c.install(t); c.follow(t, "safe-mode-on"); c.want(t, safe, "SafeMode") }},
 		{name: "agent gone", set: func() {
 			c.install(t)
-			c.host(t, "kubectl -n temper-system delete daemonset temper-agent")
+			// Returns when its pods are gone, too.
+			c.host(t, "kubectl -n temper-system delete daemonset temper-agent --cascade=foreground")
 		}, pinned: "temper"},
 	} {
 		t.Run(state.name, func(t *testing.T) {
