@@ -31,9 +31,10 @@ type campaign struct {
 	scenario bench.Scenario
 	arms     []bench.Arm
 	seeds    int
-	commit   string  // that all was built of
-	critical string  // the critical pod's cgroup
-	idle     float64 // what the first window said of the node before it
+	commit   string         // that all was built of
+	of       *bench.Cluster // what the node is
+	critical string         // the critical pod's cgroup
+	idle     float64        // what the first window said of the node before it
 	records  []bench.Record
 	live     string // the arm that is in force
 }
@@ -50,6 +51,7 @@ func TestRecord(t *testing.T) {
 	c.cluster = startCluster(t, machineSpec{kernel: recordKernel, topology: c.scenario.Topology, virtual: true})
 	c.commit = strings.TrimSpace(c.host(t, `echo "$(git rev-parse --short=12 HEAD)$(git diff --quiet HEAD || echo +)"`))
 	c.prepare(t)
+	defer c.keep(t, dir) // what was measured was measured, whatever came then
 	for _, v := range c.visits() {
 		c.scale(t, v.density)
 		for _, seed := range v.seeds {
@@ -58,7 +60,6 @@ func TestRecord(t *testing.T) {
 			}
 		}
 	}
-	c.keep(t, dir)
 }
 
 // visit is a time at one density, and the seeds that are measured then.
@@ -117,6 +118,7 @@ kubectl -n temper-system rollout status daemonset/temper-agent --timeout=10m`)
 	c.critical = "/kubepods/burstable/pod" + uid
 	c.live = "temper"
 	c.want(t, attached, "Attached")
+	c.of = c.describe(t)
 	eventually(t, time.Minute, "memcached is critical", func() error {
 		got, err := c.explain("memcached")
 		if err == nil && got.Tier != tier.Critical {
@@ -210,7 +212,6 @@ func (c *campaign) measure(t *testing.T, arm bench.Arm, seed, order, density int
 // keep writes the records, once it is known what all of them ran on.
 func (c *campaign) keep(t *testing.T, dir string) {
 	t.Helper()
-	cluster := c.describe(t)
 	sum, err := run.Hash(c.spec.lab)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func (c *campaign) keep(t *testing.T, dir string) {
 	if machine.Clock != bench.ClockPerVCPU {
 		t.Fatalf("the vCPUs' clock is %s (%s), want one for each", machine.Clock, machine.ClockNote)
 	}
-	machine.Clock, machine.Cluster = bench.ClockOpen, cluster
+	machine.Clock, machine.Cluster = bench.ClockOpen, c.of
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
