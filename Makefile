@@ -72,7 +72,7 @@ unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's 
 guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t MODE=deterministic
 	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
 
-e2e: ## a control plane here, a node with kubelet in a guest, for up to an hour: RUN=TestNode/upgrade
+e2e: ## a control plane here, a node with kubelet in a guest, for half an hour: RUN=TestNode/upgrade
 	programs=$(PROGRAMS_E2E); \
 		TEMPER_E2E=$$programs go test -v -count=1 -timeout 150m -run '$(RUN)' ./test/e2e
 
