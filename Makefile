@@ -20,6 +20,10 @@ KERNEL ?= 7.2
 TOPOLOGY ?= 1s4c1t
 MODE ?= functional
 
+# Where `make e2e-record` puts its records.
+RECORD ?= out/kubernetes
+PROGRAMS_E2E = $$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl)
+
 # Where `make bench` puts its records: this and the scenario's name.
 BENCH ?= out/bench
 IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,redis-server,stress-ng -timeout 29m
@@ -68,9 +72,15 @@ unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's 
 guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t MODE=deterministic
 	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
 
-e2e: ## a control plane here, a node with kubelet in a guest, for up to an hour: RUN=TestNode/upgrade
-	programs=$$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl); \
+e2e: ## a control plane here, a node with kubelet in a guest, for half an hour: RUN=TestNode/upgrade
+	programs=$(PROGRAMS_E2E); \
 		TEMPER_E2E=$$programs go test -v -count=1 -timeout 150m -run '$(RUN)' ./test/e2e
+
+e2e-record: build ## memcached's tail on that node, attached and in safe mode, for half an hour: RECORD=bench/records/NAME
+	programs=$(PROGRAMS_E2E); TEMPER_RECORD=$(abspath $(RECORD)) \
+		TEMPER_E2E=$$programs go test -v -count=1 -timeout 150m -run TestRecord ./test/e2e
+	out/temper-lab report $(RECORD)
+	out/temper-lab verify $(RECORD)
 
 inguest:
 	@CGO_ENABLED=0 go build -o $(CACHE)/bin/inguest ./tools/inguest
@@ -108,4 +118,4 @@ ci: check generate-diff test ## all of it
 need-%:
 	@dpkg -s $* >/dev/null 2>&1 || { echo "installing $*"; $(APT) update && $(APT) install --no-install-recommends $* >/dev/null; }
 
-.PHONY: help image manifests install-check targets demo bench bench-quick build test check fuzz fmt format vet lint unit guest e2e inguest kube kube-api-test generate generate-diff ci
+.PHONY: help image manifests install-check targets demo bench bench-quick build test check fuzz fmt format vet lint unit guest e2e e2e-record inguest kube kube-api-test generate generate-diff ci

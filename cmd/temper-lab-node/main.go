@@ -28,10 +28,11 @@ import (
 
 // commands are the parts that run as processes of their own.
 var commands = map[string]func(ctx context.Context, in io.Reader, out io.Writer) error{
-	"run":     runLadder,
-	"load":    driveLoad,
-	"work":    work.Run,
-	"service": runService,
+	"run":      runLadder,
+	"standing": measureStanding,
+	"load":     driveLoad,
+	"work":     work.Run,
+	"service":  runService,
 }
 
 func main() {
@@ -63,6 +64,15 @@ func runLadder(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read run: %w", err)
 	}
 	return node.Run(ctx, spec, out)
+}
+
+// measureStanding measures one step on a node that is a cluster's.
+func measureStanding(ctx context.Context, in io.Reader, out io.Writer) error {
+	var spec node.Standing
+	if err := json.NewDecoder(in).Decode(&spec); err != nil {
+		return fmt.Errorf("read step: %w", err)
+	}
+	return spec.Measure(ctx, out)
 }
 
 // driveLoad drives a server from this process.

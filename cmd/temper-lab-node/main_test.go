@@ -15,6 +15,7 @@ func TestRefusesWhatTheLaboratoryDoesNotSay(t *testing.T) {
 		"want one command":               {"run", "surplus"},
 		"read run: EOF":                  {"run"},
 		"read load: EOF":                 {"load"},
+		"read step: EOF":                 {"standing"},
 		"read service: EOF":              {"service"},
 		"temper-lab starts this program": {"--help"},
 	} {

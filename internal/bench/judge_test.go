@@ -110,6 +110,11 @@ func TestJudge(t *testing.T) {
 	if v := Judge(host); v.Valid {
 		t.Error("a busy machine was accepted")
 	}
+	cluster := good()
+	cluster.Machine.Cluster, cluster.Window.Probe = &Cluster{Kubelet: "v1.36.3"}, nil
+	if v := Judge(cluster); !v.Valid {
+		t.Errorf("a cluster's node, which has the agent's own probe: %v", v.Reasons)
+	}
 	own := good()
 	own.Arm, own.Window.Sched = Arm{Name: "exec:scx_x", Exec: &Exec{Program: "scx_x"}}, []SchedSample{{State: "enabled", Ops: "x", EnableSeq: 1}, {State: "enabled", Ops: "x", EnableSeq: 1, At: time.Second}}
 	if v := Judge(own); !v.Valid {

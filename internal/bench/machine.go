@@ -21,6 +21,7 @@ func Differences(was, is Machine) []string {
 		{"accelerator", was.Accel, is.Accel},
 		{"clock plugin", was.PluginSHA256, is.PluginSHA256},
 		{"clock quantum", was.ClockQuantum.String(), is.ClockQuantum.String()},
+		{"cluster", was.Cluster.String(), is.Cluster.String()},
 	} {
 		if f.was != f.is {
 			out = append(out, fmt.Sprintf("%s was %q, is %q", f.name, f.was, f.is))
@@ -37,4 +38,12 @@ func Differences(was, is Machine) []string {
 		}
 	}
 	return out
+}
+
+// String names what a node's figures depend on; it is empty where there is no cluster.
+func (c *Cluster) String() string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("kubelet %s, %s, agent %s with %q", c.Kubelet, c.Runtime, c.Agent, c.Config)
 }

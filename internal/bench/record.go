@@ -78,6 +78,16 @@ type Machine struct {
 	// run's own description included; PluginSHA256 of the clock plugin.
 	InitrdSHA256 string `json:"initrd_sha256,omitempty"`
 	PluginSHA256 string `json:"plugin_sha256,omitempty"`
+	// Cluster is whose node it is, where pods are not the laboratory's own.
+	Cluster *Cluster `json:"cluster,omitempty"`
+}
+
+// Cluster is what makes the pods of a Kubernetes node, and schedules them.
+type Cluster struct {
+	Kubelet string `json:"kubelet"` // its version
+	Runtime string `json:"runtime"` // the container runtime's name and version
+	Agent   string `json:"agent"`   // the digest of Temper's image
+	Config  string `json:"config"`  // the agent's
 }
 
 // The clocks a window may have been timed by.
@@ -85,6 +95,9 @@ const (
 	ClockPerVCPU = "per-vcpu" // virtual time, each vCPU its own instruction clock
 	ClockShared  = "icount"   // virtual time, all vCPUs share one instruction clock
 	ClockHost    = "host"     // real time
+	// ClockOpen is ClockPerVCPU in a guest that talks to machines outside of it:
+	// what they say comes when it comes, and no repetition gives the same.
+	ClockOpen = "per-vcpu-open"
 )
 
 // Virtual says whether the same inputs give the same window again.

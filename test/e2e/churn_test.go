@@ -18,13 +18,14 @@ const (
 )
 
 // testChurn makes and removes pods faster than any kubelet could: their objects
-// and cgroups alone, while kubelet is held.
+// and cgroups alone, while kubelet is held. A new kubelet comes afterwards, which
+// knows nothing of them: the old one would be busy with them for minutes.
 func testChurn(t *testing.T, c *cluster) {
 	c.undisturbed(t, func() {
 		before, generation := c.agentPod(t), c.generation(t)
 		start := time.Now()
 		c.node.sh(t, "kill -STOP $(pidof kubelet)")
-		t.Cleanup(func() { c.node.sh(t, "kill -CONT $(pidof kubelet)") })
+		t.Cleanup(func() { c.restartKubelet(t) })
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		var last []string
@@ -46,6 +47,16 @@ func testChurn(t *testing.T, c *cluster) {
 		if after := c.agentPod(t); after != before {
 			t.Errorf("the agent is %s, before it was %s", after, before)
 		}
+	})
+}
+
+// restartKubelet returns when another one answers.
+func (c *cluster) restartKubelet(t *testing.T) {
+	t.Helper()
+	c.node.sh(t, "old=$(pidof kubelet); kill -KILL $old; for i in $(seq 60); do new=$(pidof kubelet) && [ $new != $old ] && exit; sleep 1; done; exit 1")
+	eventually(t, 5*time.Minute, "another kubelet answers", func() error {
+		_, err := c.try("kubectl get --raw /api/v1/nodes/" + place.NodeName + "/proxy/healthz && kubectl wait --for=condition=Ready node/" + place.NodeName + " --timeout=1s")
+		return err
 	})
 }
 

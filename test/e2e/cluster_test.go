@@ -35,18 +35,18 @@ type cluster struct {
 	environ []string // of commands on this host
 }
 
-// startCluster returns when kubelet has reported its node ready. Without
-// TEMPER_E2E, where tools/kube left the programs, it skips the test.
-func startCluster(t *testing.T, kernel string) *cluster {
+// startCluster returns when kubelet has reported its node ready, on the machine
+// of that kernel and topology. Without TEMPER_E2E, where tools/kube left the
+// programs, it skips the test.
+func startCluster(t *testing.T, of machineSpec) *cluster {
 	t.Helper()
 	programs := os.Getenv("TEMPER_E2E")
 	if programs == "" {
 		t.Skip("needs a cluster: make e2e")
 	}
 	dir := t.TempDir()
-	c := &cluster{spec: machineSpec{
-		kernel: kernel, port: freePort(t), kubelet: filepath.Join(programs, "kubelet"), images: dir + "/images", said: testLog{t},
-	}}
+	of.port, of.kubelet, of.images, of.said = freePort(t), filepath.Join(programs, "kubelet"), dir+"/images", testLog{t}
+	c := &cluster{spec: of}
 	c.buildAll(t, dir, programs)
 	var err error
 	c.plane, err = plane.Start(t.Context(), plane.Config{Dir: dir, Bin: programs, Node: &plane.Node{
@@ -86,12 +86,22 @@ func (c *cluster) buildAll(t *testing.T, dir, programs string) {
 		t.Fatal(err)
 	}
 	c.environ = os.Environ()
-	c.spec.node = dir + "/bin/node"
+	c.spec.node, c.spec.lab = dir+"/bin/node", dir+"/bin/lab"
 	c.host(t, "CGO_ENABLED=0 go build -trimpath -o "+c.spec.node+" ./test/e2e/node")
 	c.host(t, "CGO_ENABLED=0 go build -trimpath -o "+dir+"/bin/kubectl-temper ./cmd/temper")
+	// As make build does, so that its hash says which it is.
+	c.host(t, "CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags=-buildid= -o "+c.spec.lab+" ./cmd/temper-lab-node")
 	writePodImage(t, c.spec.images, c.spec.node)
 	c.host(t, "go run ./tools/image -arch amd64 -o "+c.spec.images+"/agent.tar")
 	c.host(t, "go run ./tools/image -arch amd64 -tag "+upgradeTag+" -o "+c.spec.images+"/upgrade.tar")
+}
+
+// patience is d, or more on a machine that is slow on purpose.
+func (c *cluster) patience(d time.Duration) time.Duration {
+	if c.spec.virtual {
+		return 4 * d
+	}
+	return d
 }
 
 // tunnel listens where the API server looks for the node's network, and passes
@@ -130,7 +140,7 @@ func (c *cluster) boot(t *testing.T) {
 	t.Helper()
 	before := c.bootID()
 	c.node = boot(t, c.spec)
-	eventually(t, 10*time.Minute, "the node is ready", func() error {
+	eventually(t, c.patience(10*time.Minute), "the node is ready", func() error {
 		select {
 		case <-c.node.ended:
 			t.Fatalf("boot node: %v\n%s", c.node.err, c.node.console.String())
@@ -211,7 +221,7 @@ func (c *cluster) report() (agent.Report, error) {
 // in kubectl temper status.
 func (c *cluster) want(t *testing.T, engine, reason string) {
 	t.Helper()
-	eventually(t, 5*time.Minute, "the engine is "+engine+": "+reason, func() error {
+	eventually(t, c.patience(5*time.Minute), "the engine is "+engine+": "+reason, func() error {
 		r, err := c.report()
 		if err != nil {
 			return err
@@ -239,11 +249,12 @@ func (c *cluster) want(t *testing.T, engine, reason string) {
 	})
 }
 
-// eventually polls until ok or the time is over.
+// eventually polls until ok or the time is over. Polling takes CPU time from the
+// machine: it does so once a second.
 func eventually(t *testing.T, within time.Duration, what string, ok func() error) time.Duration {
 	t.Helper()
 	start := time.Now()
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		err := ok()

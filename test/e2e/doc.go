@@ -17,4 +17,10 @@
 // agent does not run for half a minute has the dead-man detach the scheduler,
 // as it should, and parts that want it attached throughout fail. Nothing of a
 // container runtime's AppArmor profile is in force: the guest has no parser.
+//
+// # The record
+//
+// TestRecord measures memcached on that node and leaves records of the
+// laboratory's. It needs figures and no speed: its guest is in virtual time, so
+// that it may run beside anything. docs/laboratory.md says what it can claim.
 package e2e

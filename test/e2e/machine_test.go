@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/guest"
 	"github.com/temper-sched/temper/test/e2e/place"
 	"github.com/temper-sched/temper/test/kube/plane"
@@ -24,19 +25,24 @@ import (
 
 // machine is the guest that is the cluster's node.
 type machine struct {
-	addr    string // of the command node, on this host
-	stop    context.CancelFunc
-	ended   chan struct{}
-	err     error // how the guest ended, once it has
-	console bytes.Buffer
+	addr  string // of the command node, on this host
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // how the guest ended, once it has
+	// provenance is there once it has ended.
+	provenance guest.Provenance
+	console    bytes.Buffer
 }
 
 // machineSpec is what a node is booted from.
 type machineSpec struct {
 	kernel     string
+	topology   string // empty for the default
+	virtual    bool   // time is, and the machine slow
 	port       int    // of the command node, on this host
 	kubelet    string // the program
 	node       string // the program of test/e2e/node
+	lab        string // the laboratory's, for a node
 	kubeconfig string // kubelet's
 	images     string // a folder of archives
 	api        string // the API server's address on this host
@@ -58,23 +64,31 @@ func boot(t *testing.T, s machineSpec) *machine {
 		t.Fatal(err)
 	}
 	files := map[string]string{
-		"/usr/local/bin/node": s.node, place.Kubelet: s.kubelet, place.Kubeconfig: s.kubeconfig, place.Images: s.images,
+		"/usr/local/bin/node": s.node, place.Lab: s.lab, place.Kubelet: s.kubelet, place.Kubeconfig: s.kubeconfig, place.Images: s.images,
 		place.KubeletConfig:               "testdata/node/kubelet.yaml",
 		"/etc/containerd/config.toml":     "testdata/node/containerd.toml",
 		"/etc/cni/net.d/10-pods.conflist": "testdata/node/cni.conflist",
 		"/etc/machine-id":                 "testdata/node/machine-id",
 	}
+	args := []string{"-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service}
+	mode := guest.Functional
+	if s.virtual {
+		args = append(args, "-virtual", strconv.FormatInt(time.Now().Unix(), 10))
+		mode = guest.Deterministic
+	}
 	c := guest.Command(guest.Machine{
-		Kernel: s.kernel, MemoryMB: 3072, Suite: "forky", Files: files, Forward: map[int]int{s.port: guestPort},
+		Mode: mode, Clock: clock.Plugin, Seed: 1,
+		Kernel: s.kernel, Topology: s.topology, MemoryMB: 3072, Suite: "forky", Files: files, Forward: map[int]int{s.port: guestPort},
 		Packages: []string{"containerd", "runc", "containernetworking-plugins", "memcached"},
 		Modules:  []string{"virtio_net", "overlay", "bridge", "veth"},
-	}, "/usr/local/bin/node", "-api", net.JoinHostPort(place.HostIP, apiPort), "-service", plane.Service)
+	}, "/usr/local/bin/node", args...)
 	c.Stdout, c.Stderr, c.Console = s.said, s.said, &m.console
 	c.Log = guest.ProgressLog(os.Stderr)
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	go func() {
 		m.err = c.Run(ctx)
+		m.provenance = c.Provenance()
 		if ctx.Err() == nil {
 			fmt.Fprintf(s.said, "the node's machine ended: %v\n", m.err)
 		}

@@ -19,10 +19,10 @@ const (
 	safe     = "safe"
 )
 
-// TestNode takes a node through its life. Each part leaves the engine attached,
-// and runs alone, too: make e2e RUN=TestNode/upgrade.
+// TestNode takes a node through its life. Each part but the last leaves the
+// engine attached, and runs alone, too: make e2e RUN=TestNode/upgrade.
 func TestNode(t *testing.T) {
-	c := startCluster(t, "7.2")
+	c := startCluster(t, machineSpec{kernel: "7.2"})
 	c.install(t)
 	for _, part := range []struct {
 		name string
@@ -47,10 +47,10 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestNodeWithoutSchedExt: the agent runs on what it cannot schedule, and says
+// TestWithoutSchedExt: the agent runs on what it cannot schedule, and says
 // why it does not.
-func TestNodeWithoutSchedExt(t *testing.T) {
-	c := startCluster(t, "6.12")
+func TestWithoutSchedExt(t *testing.T) {
+	c := startCluster(t, machineSpec{kernel: "6.12"})
 	c.follow(t, "install")
 	c.want(t, observe, "NoSchedExt")
 	c.follow(t, "enforce")
@@ -88,10 +88,14 @@ func testStatus(t *testing.T, c *cluster) {
 	if !strings.Contains(events, "Attached") {
 		t.Errorf("events of the node are %s, want Attached", events)
 	}
-	top, err := decode[map[string]any](c, "kubectl temper top "+place.NodeName+" --once -o json")
-	if err != nil || len(top) == 0 {
-		t.Errorf("top says %v: %v", top, err)
-	}
+	// The probe is loaded after the attach.
+	eventually(t, time.Minute, "top has figures", func() error {
+		top, err := decode[map[string]any](c, "kubectl temper top "+place.NodeName+" --once -o json")
+		if err == nil && len(top) == 0 {
+			err = errors.New("it says nothing")
+		}
+		return err
+	})
 }
 
 // testPods: priority and QoS class decide, requests give fences.
@@ -111,11 +115,7 @@ func testPods(t *testing.T, c *cluster) {
 		"-n kube-system $(kubectl -n kube-system get pods -l e2e=pods -o 'jsonpath={.items[0].metadata.name}')": {tier.Standard, 0},
 	} {
 		eventually(t, time.Minute, pod+" is "+want.tier.String(), func() error {
-			got, err := decode[struct {
-				Tier   tier.Tier
-				Fence  []int
-				Engine string
-			}](c, "kubectl temper explain -o json "+pod)
+			got, err := c.explain(pod)
 			switch {
 			case err != nil:
 				return err
@@ -136,6 +136,17 @@ func testPods(t *testing.T, c *cluster) {
 			return err
 		})
 	})
+}
+
+// explained is what kubectl temper explain says of a pod.
+type explained struct {
+	Tier   tier.Tier
+	Fence  []int
+	Engine string
+}
+
+func (c *cluster) explain(pod string) (explained, error) {
+	return decode[explained](c, "kubectl temper explain -o json "+pod)
 }
 
 // detachWithin is the promise of safe mode.
@@ -259,13 +270,13 @@ func testUninstall(t *testing.T, c *cluster) {
 		pinned string // what stays until a reboot
 	}{
 		{name: attached, set: func() {}},
-		{name: safe, set: func() { c.follow(t, "safe-mode-on"); c.want(t, safe, "SafeMode") }},
-		{name: observe, set: func() {
-			c.host(t, "kubectl delete -k deploy/manifests")
-			c.follow(t, "install")
-			c.want(t, observe, "Observing")
-		}},
-		{name: "agent gone", set: func() { c.host(t, "kubectl -n temper-system delete daemonset temper-agent") }, pinned: "temper"},
+		{name: observe, set: func() { c.follow(t, "install"); c.want(t, observe, "Observing") }},
+		{name: safe, set: func() { c.install(t); c.follow(t, "safe-mode-on"); c.want(t, safe, "SafeMode") }},
+		{name: "agent gone", set: func() {
+			c.install(t)
+			// Returns when its pods are gone, too.
+			c.host(t, "kubectl -n temper-system delete daemonset temper-agent --cascade=foreground")
+		}, pinned: "temper"},
 	} {
 		t.Run(state.name, func(t *testing.T) {
 			state.set()
@@ -277,7 +288,6 @@ func testUninstall(t *testing.T, c *cluster) {
 				}
 				return nil
 			})
-			c.install(t)
 		})
 	}
 }

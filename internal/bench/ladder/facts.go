@@ -18,7 +18,7 @@ type Facts map[string]map[string][]string
 // factNames is the order in which facts are shown.
 var factNames = []string{
 	"campaign", "commit", "programs", "kernel", "kernel package", "kernel command line", "clock", "topology",
-	"cpu.weight", "emulator", "emulator arguments", "clock plugin", "packages in the guest", "scheduler program", "host", "started",
+	"cluster", "cpu.weight", "emulator", "emulator arguments", "clock plugin", "packages in the guest", "scheduler program", "host", "started",
 }
 
 // Fact is one line of provenance. What differs between arms is said by arm.
@@ -32,7 +32,7 @@ func (f Facts) add(rec *bench.Record) {
 	for name, value := range map[string]string{
 		"campaign": rec.Campaign, "commit": rec.Commit,
 		"programs": programs(rec.Build), "kernel": m.Kernel, "kernel package": m.KernelPackage,
-		"kernel command line": m.Cmdline, "clock": clock(m), "topology": m.Topology,
+		"kernel command line": m.Cmdline, "clock": clock(m), "topology": m.Topology, "cluster": m.Cluster.String(),
 		"cpu.weight": weights(rec.Window.Weights), "emulator": m.Emulator,
 		"emulator arguments": arguments(m.EmulatorArgs), "clock plugin": digest(m.PluginSHA256),
 		"packages in the guest": packages(m.Packages), "scheduler program": scheduler(rec.Arm.Exec),

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,10 @@ import (
 )
 
 // server is a primary that the load generator drives, from the instrument's CPU.
-type server struct{ node *node }
+type server struct {
+	node *node
+	addr string // where it listens, if not where this program's own would
+}
 
 // software is one kind of server as the load generator sees it.
 type software struct {
@@ -122,7 +126,7 @@ func (s *server) begin(ctx context.Context, step bench.Step) (window, error) {
 		return nil, err
 	}
 	spec, err := json.Marshal(load.Spec{
-		Addr: sw.addr, Protocol: sw.protocol, Targets: sw.targets, Load: n.spec.Scenario.Load, Rate: step.Rate,
+		Addr: cmp.Or(s.addr, sw.addr), Protocol: sw.protocol, Targets: sw.targets, Load: n.spec.Scenario.Load, Rate: step.Rate,
 		Seed:  n.spec.seedAt(step),
 		Grace: grace, Watch: schedFiles,
 	})

@@ -12,6 +12,9 @@ import (
 // Caveats says what the figures cannot say.
 func (s *Section) Caveats() []string {
 	out := []string{s.clockCaveat()}
+	if s.Machine.Cluster != nil {
+		out = append(out, "The node is a real kubelet's. `eevdf` is Temper's agent in safe mode and `temper` the same agent attached, by turns on one boot, so that seeds differ by their arrivals and by what the node did meanwhile. The agent's probe runs only while it is attached; its cost is temper's.")
+	}
 	switch n := len(s.Seeds); {
 	case n == 1:
 		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0]))
@@ -46,10 +49,14 @@ func (s *Section) Caveats() []string {
 	return out
 }
 
+const virtualCaveat = "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."
+
 func (s *Section) clockCaveat() string {
 	switch s.Machine.Clock {
+	case bench.ClockOpen:
+		return virtualCaveat + " The guest talks to a control plane outside of it, whose answers come when they come: this cannot be deterministic, a repetition gives other figures, and ratios within this record are what counts. No target is judged by it."
 	case bench.ClockPerVCPU:
-		return "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."
+		return virtualCaveat
 	case bench.ClockShared:
 		return "Time is virtual and all vCPUs share one instruction clock: with more busy vCPUs each runs slower, under any scheduler. Compare arms at equal density only, with `static` as the occupied control, never densities with each other. No caches, SMT cost, NUMA, C-states or frequencies."
 	}

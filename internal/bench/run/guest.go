@@ -117,7 +117,7 @@ func (a *attempt) onGuest(ctx context.Context) (bench.Machine, error) {
 	if err != nil {
 		err = fmt.Errorf("%w%s", err, tail(stderr.String()))
 	}
-	machine := machineOf(cmd.Provenance())
+	machine := MachineOf(cmd.Provenance())
 	if a.Place == OnKVM && machine.Accel != "kvm" && err == nil {
 		err = errors.New("KVM does not work on this machine: /dev/kvm is missing, or a guest does not boot with it")
 		a.held = nil // emulated in real time, they mean nothing

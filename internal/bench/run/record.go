@@ -26,7 +26,7 @@ func (a *attempt) record(w *bench.Window) bench.Record {
 		Schema: bench.Schema, Campaign: a.name(), Scenario: a.Scenario, Arm: a.arm, Seed: a.seed, Order: a.order,
 		Plan: a.plan(), Commit: a.Commit, Started: a.started.UTC(), Build: a.build, Window: *w,
 		Machine: bench.Machine{Kernel: a.hello.Kernel, KernelName: a.Kernel, Cmdline: a.hello.Cmdline, Topology: a.Topology},
-		Host:    host(a.started),
+		Host:    HostOf(a.started),
 	}
 	rec.Verdict = bench.Judge(&rec)
 	return rec
@@ -39,8 +39,8 @@ func describe(m *bench.Machine, of bench.Machine) {
 	m.Kernel, m.KernelName, m.Cmdline, m.Topology = kernel, name, cmdline, topology
 }
 
-// machineOf describes a guest.
-func machineOf(p guest.Provenance) bench.Machine {
+// MachineOf describes a guest.
+func MachineOf(p guest.Provenance) bench.Machine {
 	m := bench.Machine{
 		KernelPackage: p.KernelPackage + " " + p.KernelVersion,
 		Emulator:      "QEMU " + p.QEMUVersion, EmulatorArgs: shorten(p.QEMUArgs), Accel: p.Accel,
@@ -55,7 +55,7 @@ func machineOf(p guest.Provenance) bench.Machine {
 
 // builds describes the programs that each arm runs, by arm name.
 func (c *Campaign) builds() (map[string]bench.Build, error) {
-	nodeSum, err := hash(c.Node)
+	nodeSum, err := Hash(c.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (c *Campaign) builds() (map[string]bench.Build, error) {
 	for _, arm := range c.Arms {
 		b := bench.Build{Go: runtime.Version(), NodeSHA256: nodeSum}
 		if arm.Ops == "temper" {
-			if b.TemperSHA256, err = hash(c.Temper); err != nil {
+			if b.TemperSHA256, err = Hash(c.Temper); err != nil {
 				return nil, err
 			}
 		}
@@ -77,8 +77,8 @@ func (c *Campaign) builds() (map[string]bench.Build, error) {
 	return out, nil
 }
 
-// hash is the SHA-256 of a file.
-func hash(path string) (string, error) {
+// Hash is the SHA-256 of a file.
+func Hash(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("hash program: %w", err)
@@ -94,11 +94,11 @@ func hash(path string) (string, error) {
 // Describe completes an exec arm with what identifies its program: the file at
 // e.Path, its arguments, and the configuration in e.Config if there is one.
 func Describe(e *bench.Exec) (err error) {
-	if e.SHA256, err = hash(e.Path); err != nil {
+	if e.SHA256, err = Hash(e.Path); err != nil {
 		return err
 	}
 	if e.Config != "" {
-		e.ConfigSHA256, err = hash(e.Config)
+		e.ConfigSHA256, err = Hash(e.Config)
 	}
 	return err
 }
@@ -135,8 +135,8 @@ func shorten(args []string) []string {
 	return out
 }
 
-// host describes the machine this runs on.
-func host(started time.Time) bench.Host {
+// HostOf describes the machine this runs on, and how long ago started was.
+func HostOf(started time.Time) bench.Host {
 	h := bench.Host{CPU: runtime.GOARCH, CPUs: runtime.NumCPU(), WallSec: time.Since(started).Round(100 * time.Millisecond).Seconds()}
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		h.CPU = cpuModel(string(text), h.CPU)

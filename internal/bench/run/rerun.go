@@ -56,7 +56,7 @@ func remedy(commit string) string {
 // and compares digests. Inputs that differ give a *NotTheSame and no run.
 func (c *Campaign) Rerun(ctx context.Context, was Again) (Outcome, error) {
 	if !was.Machine.Virtual() {
-		return Outcome{}, fmt.Errorf("run again: it was timed by the clock %q: real time never gives the same twice", was.Machine.Clock)
+		return Outcome{}, fmt.Errorf("run again: it was timed by the clock %q: real time never gives the same twice, nor does a guest that talks to others", was.Machine.Clock)
 	}
 	again := *c
 	again.Scenario, again.Kernel, again.Topology, again.Place = was.Scenario, was.Machine.KernelName, was.Machine.Topology, OnGuest
@@ -98,7 +98,7 @@ func (c *Campaign) same(ctx context.Context, j job, build bench.Build, was Again
 	if err != nil {
 		return err
 	}
-	is := machineOf(prov)
+	is := MachineOf(prov)
 	is.Kernel, is.Topology = prov.KernelRelease, c.Topology
 	diff = append(diff, bench.Differences(was.Machine, is)...)
 	if !slices.Equal(was.Machine.EmulatorArgs, is.EmulatorArgs) {

@@ -15,11 +15,13 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/temper-sched/temper/internal/bench/spin"
 	"github.com/temper-sched/temper/internal/sched/schedtest"
 	"github.com/temper-sched/temper/test/e2e/place"
 )
@@ -35,8 +37,16 @@ func main() {
 	}
 	api := flag.String("api", "", "this host's address of the API server")
 	service := flag.String("service", "", "the cluster's address of the API server")
+	now := flag.Int64("virtual", 0, "time is virtual, and it is so many seconds since 1970")
 	flag.Parse()
-	if err := run(context.Background(), log, *api, *service); err != nil {
+	err := error(nil)
+	if *now != 0 {
+		err = keepTime(*now)
+	}
+	if err == nil {
+		err = run(context.Background(), log, *api, *service)
+	}
+	if err != nil {
 		log.Error("node ended", "err", err)
 		os.Exit(1)
 	}
@@ -65,17 +75,22 @@ func run(ctx context.Context, log *slog.Logger, api, service string) error {
 	if err := system(ctx); err != nil {
 		return err
 	}
+	if err := enterSlice("node"); err != nil {
+		return err
+	}
 	failed := make(chan error, 4)
 	go func() { failed <- serve(log) }()
 	go func() { failed <- forward(ctx, service, api) }()
-	if err := daemon(failed, "containerd", "/usr/bin/containerd"); err != nil {
+	if err := (daemon{name: "containerd", path: "/usr/bin/containerd"}).start(failed); err != nil {
 		return err
 	}
 	if err := importImages(ctx); err != nil {
 		return err
 	}
-	err := daemon(failed, "kubelet", place.Kubelet, "--config="+place.KubeletConfig, "--kubeconfig="+place.Kubeconfig,
-		"--hostname-override="+place.NodeName, "--node-ip="+place.NodeIP, "--root-dir=/var/lib/kubelet", "--v=2")
+	err := daemon{name: "kubelet", path: place.Kubelet, restart: true, args: []string{
+		"--config=" + place.KubeletConfig, "--kubeconfig=" + place.Kubeconfig,
+		"--hostname-override=" + place.NodeName, "--node-ip=" + place.NodeIP, "--root-dir=/var/lib/kubelet", "--v=2",
+	}}.start(failed)
 	if err != nil {
 		return err
 	}
@@ -136,6 +151,41 @@ func leaveRootfs() error {
 	return nil
 }
 
+// keepTime sets the clock, and keeps the last CPU busy. Without any work virtual
+// time leaps, and whoever waits for what is outside of the guest waits in vain.
+// The process is called place.Busy, and belongs to the instrument.
+func keepTime(now int64) error {
+	if err := unix.Settimeofday(&unix.Timeval{Sec: now}); err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	path := filepath.Join("/run", place.Busy)
+	if err := spin.Install(path); err != nil {
+		return err
+	}
+	var all, last unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return fmt.Errorf("read own CPUs: %w", err)
+	}
+	last.Set(runtime.NumCPU() - 1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.SchedSetaffinity(0, &last); err != nil {
+		return fmt.Errorf("bind thread: %w", err)
+	}
+	cgroup, err := slice("client")
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
+	busy := exec.Command(path)
+	busy.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	if err := busy.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	go busy.Wait() //nolint:errcheck // it runs as long as the machine
+	return unix.SchedSetaffinity(0, &all)
+}
+
 // loadModules loads the kernel's modules in the order of their names.
 func loadModules() error {
 	files, err := filepath.Glob(place.Modules + "/*.ko")
@@ -156,25 +206,81 @@ func loadModules() error {
 	return nil
 }
 
-// daemon starts a program that must not end, with its log in place.Logs.
-func daemon(failed chan<- error, name, path string, args ...string) error {
+// daemon is a program that runs as long as the node, with its log in place.Logs.
+type daemon struct {
+	name, path string
+	args       []string
+	// restart says that it may end, and is then started again.
+	restart bool
+}
+
+// start starts the daemon, and goes on to do so. What is not to be restarted
+// must not end.
+func (d daemon) start(failed chan<- error) error {
 	if err := os.MkdirAll(place.Logs, 0o755); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(place.Logs, name))
+	log, err := os.Create(filepath.Join(place.Logs, d.name))
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
+	cmd, err := d.run(log)
+	if err != nil {
+		return err
 	}
 	go func() {
-		end := cmd.Wait()
-		said, _ := os.ReadFile(log.Name())
-		failed <- fmt.Errorf("run %s: it ended: %v\n%s", name, end, said[max(0, len(said)-4000):]) //nolint:errorlint // nil as well
+		for {
+			end := cmd.Wait()
+			if !d.restart {
+				said, _ := os.ReadFile(log.Name())
+				failed <- fmt.Errorf("run %s: it ended: %v\n%s", d.name, end, said[max(0, len(said)-4000):]) //nolint:errorlint // nil as well
+				return
+			}
+			if cmd, err = d.run(log); err != nil {
+				failed <- err
+				return
+			}
+		}
 	}()
+	return nil
+}
+
+// run starts the daemon's process, in a cgroup of its own.
+func (d daemon) run(log *os.File) (*exec.Cmd, error) {
+	cgroup, err := slice(d.name)
+	if err != nil {
+		return nil, err
+	}
+	defer cgroup.Close()
+	cmd := exec.Command(d.path, d.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", d.name, err)
+	}
+	return cmd, nil
+}
+
+// slice makes and opens the cgroup of one of the node's own services.
+func slice(name string) (*os.File, error) {
+	dir := filepath.Join("/sys/fs/cgroup/system.slice", name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make cgroup: %w", err)
+	}
+	return os.Open(dir)
+}
+
+// enterSlice moves this process to a cgroup of its own.
+func enterSlice(name string) error {
+	cgroup, err := slice(name)
+	if err != nil {
+		return err
+	}
+	defer cgroup.Close()
+	procs := filepath.Join(cgroup.Name(), "cgroup.procs")
+	if err := os.WriteFile(procs, []byte("0"), 0); err != nil {
+		return fmt.Errorf("enter cgroup: %w", err)
+	}
 	return nil
 }
 

@@ -15,12 +15,16 @@ const (
 // Files in the guest.
 const (
 	Kubelet       = "/usr/local/bin/kubelet"
+	Lab           = "/usr/local/bin/temper-lab-node"
 	KubeletConfig = "/etc/kubelet/config.yaml"
 	Kubeconfig    = "/etc/kubelet/kubeconfig"
 	Images        = "/images"
 	Modules       = "/lib/modules"
 	Logs          = "/run/log"
 )
+
+// Busy is the name of the process that keeps virtual time from leaping.
+const Busy = "busy"
 
 // ErrorHeader says how a command failed.
 const ErrorHeader = "Temper-Error"
