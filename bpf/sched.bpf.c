@@ -34,6 +34,7 @@
 #include "stats.bpf.h"
 #include "queue.bpf.h"
 #include "gate.bpf.h"
+#include "leave.bpf.h"
 #include "pace.bpf.h"
 #include "limit.bpf.h"
 #include "rescue.bpf.h"
@@ -130,7 +131,6 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (is_bound_to_cpu(p)) {
 		struct cpu_ctx *cctx = put_off_leave(p) ? try_lookup_cpu(prev_cpu) : NULL;
-
 		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
 		if (cctx)
 			cctx->leaver_waits = true;
@@ -314,7 +314,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
 	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS))
 		return;
-	/* It is about to go, and would wait for the slice of whoever came first. */
+	/* About to go: it would wait for the slice of whoever came first. */
 	if (tctx && tctx->leaving == LEAVING_BOUND && is_migration_disabled(prev)) {
 		prev->scx.slice = SLICE_NS;
 		return;

@@ -30,7 +30,7 @@ struct gate_chain {
 	u32 slots[TEMPER_GATE_DEPTH];
 };
 
-/* A thread below a limit, on its way to user mode (pace.bpf.h). */
+/* A thread below a limit, on its way to user mode (leave.bpf.h). */
 enum leaving {
 	NOT_LEAVING,
 	ASKED_TO_LEAVE, /* begins to at its return to user mode */

@@ -7,6 +7,7 @@ package scenarios
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -29,6 +30,7 @@ func All() ([]bench.Scenario, error) {
 		}
 		out = append(out, s)
 	}
+	slices.SortFunc(out, func(a, b bench.Scenario) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

@@ -91,7 +91,7 @@ func TestEjectAndBack(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		w.expect(t, ReasonAttached)
-		if back := w.attaches[1] - at; back < time.Second || back > 2*time.Second {
+		if back := w.attaches[1] - at; back < 1500*time.Millisecond || back > 2500*time.Millisecond {
 			t.Errorf("back after %v", back)
 		}
 		if got := w.told(); !slices.Equal(got, []string{kube.EventAttached, kube.EventEjected, kube.EventAttached}) {

@@ -26,7 +26,7 @@ const (
 	// hurryEvery is the same where the obstacle is a process, which may end.
 	hurryEvery = 2 * time.Second
 	// firstBackoff doubles with each loss in a row, up to maxDoublings times.
-	firstBackoff = time.Second
+	firstBackoff = 1500 * time.Millisecond
 	maxDoublings = 5
 	// calmAfter is how long after a loss the next one is the first again.
 	calmAfter = 10 * time.Minute

@@ -73,7 +73,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestBackoff: 1, 2, 4, 8, 16, 32, 32 s, and 1 s again after ten calm minutes.
+// TestBackoff: 1.5, 3, 6, 12, 24, 48, 48 s, and 1.5 s again after ten calm minutes.
 func TestBackoff(t *testing.T) {
 	s := supervisor{enforce: true, settled: true}
 	now := time.Hour
@@ -83,17 +83,17 @@ func TestBackoff(t *testing.T) {
 		gone := sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.AgentStale}}
 		lost := now
 		for s.step(sight{now: now, state: gone}) != attach {
-			now += time.Second
+			now += 500 * time.Millisecond
 		}
 		return now - lost
 	}
-	for i, want := range []int{1, 2, 4, 8, 16, 32, 32} {
-		if got := lose(); got != time.Duration(want)*time.Second {
-			t.Errorf("loss %d: back after %v, want %d s", i, got, want)
+	for i, want := range []float64{1.5, 3, 6, 12, 24, 48, 48} {
+		if got := lose(); got.Seconds() != want {
+			t.Errorf("loss %d: back after %v, want %v s", i, got, want)
 		}
 	}
 	now += 10 * time.Minute
-	if got := lose(); got != time.Second {
+	if got := lose(); got != 1500*time.Millisecond {
 		t.Errorf("after ten calm minutes: back after %v", got)
 	}
 	if s.record.Latched {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
@@ -32,8 +33,7 @@ func TestLimitCost(t *testing.T) {
 		planGroup(t, own, policy.Group{Tier: tier.Standard}))
 	move(t, own)
 	t.Cleanup(func() { move(t, cgroupDir) })
-	pipeSwitch(t, 0)
-	none := pipeSwitch(t, 0)
+	none := leastSwitch(t)
 	t.Logf("no limits: %s", none)
 	made := 0
 	for _, n := range []int{100, 2000} {
@@ -44,8 +44,7 @@ func TestLimitCost(t *testing.T) {
 				spinners(t, limited, 2, 3)
 			}
 		}
-		pipeSwitch(t, 0)
-		cost := pipeSwitch(t, 0)
+		cost := leastSwitch(t)
 		ratio := float64(cost) / float64(none)
 		t.Logf("%d limits: %s, %.3f", n, cost, ratio)
 		if ratio > besideLimitsMax {
@@ -53,14 +52,24 @@ func TestLimitCost(t *testing.T) {
 		}
 	}
 	write(t, own, "cpu.max", "400000 100000")
-	pipeSwitch(t, 0)
-	cost := pipeSwitch(t, 0)
+	cost := leastSwitch(t)
 	ratio := float64(cost) / float64(none)
 	t.Logf("below a limit: %s, %.3f", cost, ratio)
 	if ratio > belowLimitMax {
 		t.Errorf("a switch below a limit costs %.3f of one without, want at most %.2f", ratio, float64(belowLimitMax))
 	}
 	stillAttached(t, s)
+}
+
+// leastSwitch is the least of a few: what else the kernel does meanwhile, as after
+// many cgroups were made, only adds.
+func leastSwitch(t *testing.T) time.Duration {
+	t.Helper()
+	least := pipeSwitch(t, 0)
+	for range 3 {
+		least = min(least, pipeSwitch(t, 0))
+	}
+	return least
 }
 
 // move puts this process into a cgroup.

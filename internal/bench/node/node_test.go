@@ -191,7 +191,7 @@ func TestEveryPointHasItsPrograms(t *testing.T) {
 	}
 	known := []string{work.KindTimer, work.KindEventfd, work.KindBurst, work.KindPhases, work.KindPipe, work.KindGaps, work.KindCommand, work.KindRequests}
 	for _, s := range all {
-		if s.KindOf().Server {
+		if s.KindOf().Server || s.KindOf().Agent {
 			continue
 		}
 		n := &node{spec: Spec{Scenario: s}, topology: cpus(4, 1), tree: &tree{}}

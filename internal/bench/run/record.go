@@ -68,7 +68,7 @@ func (c *Campaign) builds() (map[string]bench.Build, error) {
 			}
 		}
 		if c.Scenario.KindOf().Agent {
-			if b.AgentSHA256, err = hash(c.Agent); err != nil {
+			if b.AgentSHA256, err = Hash(c.Agent); err != nil {
 				return nil, err
 			}
 		}

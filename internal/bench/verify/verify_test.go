@@ -66,7 +66,11 @@ func TestNoFalseAlarmOnAnyScenario(t *testing.T) {
 		c := invented.Campaign{
 			Scenario: s, Arms: arms, Seeds: 2, Jitter: .05,
 			Shape: func(_ string, seed uint64, step bench.Step) invented.Shape {
-				return invented.Shape{P50: 50 * time.Microsecond, P99: time.Duration(100+seed) * time.Microsecond, Critical: .2, Background: min(float64(step.Density), .7), Ops: 1000}
+				shape := invented.Shape{P50: 50 * time.Microsecond, P99: time.Duration(100+seed) * time.Microsecond, Critical: .2, Background: min(float64(step.Density), .7), Ops: 1000}
+				if s.KindOf().Agent {
+					shape.Values = invented.AtAgent()
+				}
+				return shape
 			},
 			Spoil: func(r *bench.Record) { r.Plan = bench.Plan{Arms: arms, SeedFirst: 1, Seeds: 2} },
 		}

@@ -183,6 +183,7 @@ static void bpf_spin_unlock(struct bpf_spin_lock *lock)
 #include "bucket.bpf.h"
 #include "task.bpf.h"
 #include "gate.bpf.h"
+#include "leave.bpf.h"
 #include "pace.bpf.h"
 #include "limit.bpf.h"
 #pragma GCC diagnostic pop
