@@ -61,7 +61,7 @@ func judgeAgent(r *Record) []string {
 	values, point := r.Window.Primary.Values, r.Window.Step.Point
 	for _, name := range agentValues(point) {
 		if _, ok := values[name]; !ok {
-			reasons = append(reasons, fmt.Sprintf("%s is missing", name))
+			reasons = append(reasons, name+" is missing")
 		}
 	}
 	if p := r.Window.Primary; r.Window.Step.Rate > 0 {

@@ -100,7 +100,7 @@ current-context: fake
 	return file, nil
 }
 
-// Put makes or replaces an object; Drop removes it.
+// Put makes or replaces an object.
 func (a *Server) Put(path string, o Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,6 +115,7 @@ func (a *Server) putLocked(path string, o Object) Object {
 	return a.record(kind, path, o)
 }
 
+// Drop removes an object.
 func (a *Server) Drop(path string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
