@@ -36,10 +36,10 @@ func specs() []spec {
 		{id: "T10", target: "chain of 19 services: p99 at top density ≤ 1.10 × own idle", parts: chain},
 		{id: "T13", target: "reconfiguration: 0 ms under the stock scheduler; effective ≤ 10 ms after the pod event (p99)", parts: reconfigured},
 		{id: "T14", target: "agent upgrade: 0 ms; new BPF object: ≤ 10 ms on metal, measured under TCG", parts: upgraded},
-		{id: "T15", target: "eject or loss noticed ≤ 1 s, back ≤ 3 s; 0 ejects in 4 virtual hours of stress", parts: ejected, note: "no record is hours long: a soak test in virtual time looks for ejects;"},
+		{id: "T15", target: "eject or loss noticed ≤ 1 s, back ≤ 3 s; 0 ejects in 4 virtual hours of stress", parts: ejected, note: "no record is hours long: a soak test in virtual time looks for ejects"},
 		{id: "T16", target: "instructions per pipe switch ≤ 1.15 ×, per wakeup ≤ 1.25 × EEVDF", parts: switchCost},
 		{id: "T21", target: "`cpu.weight` shares within a tier: within 2 %", parts: weights},
-		{id: "T22", target: "agent: ≤ 1 % of a core and ≤ 64 MiB at 110 pods; image ≤ 25 MiB; capabilities BPF and PERFMON only", parts: footprint, note: "of image and capabilities no record says anything: tests do;"},
+		{id: "T22", target: "agent: ≤ 1 % of a core and ≤ 64 MiB at 110 pods; image ≤ 25 MiB; capabilities BPF and PERFMON only", parts: footprint, note: "of image and capabilities no record says anything: tests do"},
 	}
 }
 

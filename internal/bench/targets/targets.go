@@ -142,7 +142,7 @@ func (t *Target) decide(parts []Part) {
 		t.Note = strings.Join(said, ". ")
 	}
 	if !met {
-		t.Note = strings.TrimSpace(t.Note + " " + missed(parts))
+		t.Note = strings.TrimPrefix(t.Note+". "+missed(parts), ". ")
 	}
 }
 
