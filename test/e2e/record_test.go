@@ -204,9 +204,10 @@ func (c *campaign) measure(t *testing.T, arm bench.Arm, seed, order, density int
 	}
 	c.idle = r.Window.IdleBefore
 	c.records = append(c.records, r)
-	p := r.Window.Primary
-	t.Logf("%s, seed %d, %d spinners: p50 %v, p99 %v, longest %v; lag p99 %v; background %.2f CPUs", arm.Name, r.Seed, density,
-		p.Latency.Quantile(.5), p.Latency.Quantile(.99), p.Latency.Max(), p.Lag.Quantile(.99), r.Window.Ledger.BackgroundCPUs())
+	r.Machine.Clock, r.Machine.Cluster = bench.ClockOpen, c.of
+	p, verdict := r.Window.Primary, bench.Judge(&r)
+	t.Logf("%s, seed %d, %d spinners: p50 %v, p99 %v, longest %v; lag p99 %v; background %.2f CPUs; void for %q", arm.Name, r.Seed, density,
+		p.Latency.Quantile(.5), p.Latency.Quantile(.99), p.Latency.Max(), p.Lag.Quantile(.99), r.Window.Ledger.BackgroundCPUs(), verdict.Reasons)
 }
 
 // keep writes the records, once it is known what all of them ran on.
