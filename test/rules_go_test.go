@@ -32,16 +32,18 @@ var imports = map[string][]string{
 	"internal/kube":   {"internal/policy", "internal/tier"},
 	// What tests and measurements have for an API server.
 	"internal/kube/kubetest": {},
-	"internal/metric":        {"internal/tier"},
-	"internal/guest":         {"internal/topology"},
-	"clock":                  {},
+	// And for an agent.
+	"internal/agent/agenttest": {},
+	"internal/metric":          {"internal/tier"},
+	"internal/guest":           {"internal/topology"},
+	"clock":                    {},
 	// Loops.
 	"internal/agent": {
 		"internal/sched", "internal/cgroup", "internal/config", "internal/kube", "internal/metric",
 		"internal/policy", "internal/tier", "internal/topology",
 	},
 	"internal/bench": {
-		"internal/guest", "internal/sched", "internal/cgroup", "internal/config", "internal/kube/kubetest",
+		"internal/guest", "internal/sched", "internal/cgroup", "internal/config", "internal/kube/kubetest", "internal/agent/agenttest",
 		"internal/policy", "internal/tier", "internal/topology", "clock",
 	},
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -11,12 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/temper-sched/temper/internal/agent"
+	"github.com/temper-sched/temper/internal/agent/agenttest"
 	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
@@ -122,26 +121,8 @@ func (b *bed) clear() {
 type process struct {
 	*exec.Cmd
 	t     *testing.T
-	log   transcript
+	log   agenttest.Transcript
 	ended chan struct{}
-}
-
-// transcript is what a process has written so far.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }
 
 // start runs an agent until it is killed or the test ends. Its log is shown

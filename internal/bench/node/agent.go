@@ -3,7 +3,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +11,12 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/temper-sched/temper/internal/agent/agenttest"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/sched"
@@ -144,34 +143,18 @@ func (a *agentNode) sleeper(ctx context.Context, dir string) error {
 	return nil
 }
 
-// makeOther copies the agent with another BPF object in it: of each, a byte of
-// the header that nobody reads is changed.
+// makeOther copies the agent with another BPF object in it.
 func (a *agentNode) makeOther() error {
 	program, err := os.ReadFile(a.node.spec.Agent)
 	if err != nil {
 		return fmt.Errorf("read agent: %w", err)
 	}
-	// An ELF file for 64 bits, little endian, version 1; type relocatable and
-	// machine BPF follow the padding.
-	head, machine := []byte("\x7fELF\x02\x01\x01\x00"), []byte("\x01\x00\xf7\x00")
-	const padding, types = 9, 16
-	found := false
-	for at := 0; ; at++ {
-		next := bytes.Index(program[at:], head)
-		if next < 0 {
-			break
-		}
-		at += next
-		if bytes.HasPrefix(program[min(at+types, len(program)):], machine) {
-			program[at+padding] ^= 1
-			found = true
-		}
-	}
-	if !found {
-		return fmt.Errorf("read agent: no BPF object in %s", a.node.spec.Agent)
+	other, err := agenttest.OtherBuild(program)
+	if err != nil {
+		return err
 	}
 	a.other = filepath.Join(a.dir, "temper-agent")
-	if err := os.WriteFile(a.other, program, 0o755); err != nil {
+	if err := os.WriteFile(a.other, other, 0o755); err != nil {
 		return fmt.Errorf("copy agent: %w", err)
 	}
 	return nil
@@ -180,27 +163,8 @@ func (a *agentNode) makeOther() error {
 // agentProcess is an agent that runs.
 type agentProcess struct {
 	*exec.Cmd
-	log   transcript
+	log   agenttest.Transcript
 	ended chan struct{}
-}
-
-// transcript is what a process has written so far.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write takes more of it.
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *transcript) has(text string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return bytes.Contains(t.text.Bytes(), []byte(text))
 }
 
 // startAgent starts program as the agent where a node's agents live, and waits
@@ -217,7 +181,7 @@ func (a *agentNode) startAgent(ctx context.Context, program string) error {
 	}()
 	a.agent = p
 	a.node.atEnd = append(a.node.atEnd, func() { _ = p.Process.Kill(); <-p.ended })
-	return a.await(ctx, "the agent holds the scheduler", func() bool { return p.log.has(`"scheduler attached"`) })
+	return a.await(ctx, "the agent holds the scheduler", func() bool { return strings.Contains(p.log.String(), `"scheduler attached"`) })
 }
 
 // endAgent lets it go by a signal.
@@ -239,9 +203,7 @@ func (a *agentNode) endAgent(ctx context.Context, by syscall.Signal) error {
 func (a *agentNode) await(ctx context.Context, what string, holds func() bool) error {
 	for began := monotonic(); !holds(); {
 		if monotonic()-began > settleWithin {
-			a.agent.log.mu.Lock()
-			defer a.agent.log.mu.Unlock()
-			return fmt.Errorf("wait until %s: not within %v; the agent said: %s", what, settleWithin, a.agent.log.text.String())
+			return fmt.Errorf("wait until %s: not within %v; the agent said: %s", what, settleWithin, a.agent.log.String())
 		}
 		if err := sleep(ctx, time.Millisecond); err != nil {
 			return err
