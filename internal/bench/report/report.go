@@ -216,10 +216,17 @@ func (p *Point) Measured(of func(Cell) stats.Estimate) bool {
 // Subject is what the figures are of: "memcached's p99 request latency".
 func (s *Section) Subject() string {
 	if s.Scenario.KindOf().Server {
-		return s.Scenario.Primary.Kind + "'s p99 " + s.Scenario.Measures
+		name, ok := serverNames[s.Scenario.Primary.Kind]
+		if !ok {
+			name = s.Scenario.Primary.Kind
+		}
+		return name + "'s p99 " + s.Scenario.Measures
 	}
 	return "p99 " + s.Scenario.Measures
 }
 
+// serverNames are those that their makers write otherwise than we do.
+var serverNames = map[string]string{"redis": "Redis", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
+
 // Virtual says whether time is counted in instructions.
-func (s *Section) Virtual() bool { return s.Machine.Virtual() }
+func (s *Section) Virtual() bool { return s.Machine.Virtual() || s.Machine.Clock == bench.ClockOpen }
