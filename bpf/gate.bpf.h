@@ -178,7 +178,8 @@ static __always_inline u64 take_from(struct gate *g, u64 most, u64 now, u64 *ret
 		else if (!(grant = grant_of(&g->bucket, &g->limit)))
 			*retry_at = bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
 		/* Nothing comes into a full one until a grant ends, and that opens the gate. */
-		if (!grant && g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit))
+		if (!grant &&
+		    g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit))
 			*retry_at = now + grant_most(&g->limit);
 		if (!grant && g->kept && (s64)(*retry_at - g->kept_since) > (s64)KEEP_NS)
 			*retry_at = g->kept_since + KEEP_NS;

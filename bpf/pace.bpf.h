@@ -191,7 +191,8 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 }
 
 /* What a thread that falls asleep keeps of its grant. */
-static __always_inline u64 keep_of(const struct task_struct *p, const struct task_ctx *tctx, s64 left)
+static __always_inline u64 keep_of(const struct task_struct *p, const struct task_ctx *tctx,
+				   s64 left)
 {
 	int i;
 
