@@ -158,14 +158,22 @@ static __always_inline bool resume_at_gate(struct gate *g, u64 ns, u32 epoch)
 }
 
 /*
- * A grant from one gate, at most so much; 0: not before *retry_at. Without a
+ * What is done at one gate is a function of its own, not inlined: the verifier
+ * walks it once, not once for each limit and each way to get there.
+ */
+
+/*
+ * A grant from one gate, at most so much; 0: not before no->retry_at. Without a
  * limit any more, everything is granted.
  */
-static __always_inline u64 take_from(struct gate *g, u64 most, u64 now, u64 *retry_at)
+__noinline u64 take_from(u32 slot, u64 most, u64 now, struct refusal *no __arg_nonnull)
 {
+	struct gate *g = lookup_gate(slot);
 	u64 grant = 0;
 	s64 unused;
 
+	if (!g)
+		return most;
 	bpf_spin_lock(&g->lock);
 	if (!g->limit.quota_us) {
 		grant = most;
@@ -174,15 +182,16 @@ static __always_inline u64 take_from(struct gate *g, u64 most, u64 now, u64 *ret
 		unused = gate_unused(g, now);
 		bucket_fill(&g->bucket, &g->limit, unused, now);
 		if (!may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
-			*retry_at = now + grant_most(&g->limit);
+			no->retry_at = now + grant_most(&g->limit);
 		else if (!(grant = grant_of(&g->bucket, &g->limit)))
-			*retry_at = bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
+			no->retry_at =
+				bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
 		/* Nothing comes into a full one until a grant ends, and that opens the gate. */
 		if (!grant &&
 		    g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit))
-			*retry_at = now + grant_most(&g->limit);
-		if (!grant && g->kept && (s64)(*retry_at - g->kept_since) > (s64)KEEP_NS)
-			*retry_at = g->kept_since + KEEP_NS;
+			no->retry_at = now + grant_most(&g->limit);
+		if (!grant && g->kept && (s64)(no->retry_at - g->kept_since) > (s64)KEEP_NS)
+			no->retry_at = g->kept_since + KEEP_NS;
 		if (grant > most)
 			grant = most;
 	}
@@ -206,14 +215,19 @@ static __always_inline void force_from(struct gate *g, u64 ns)
 }
 
 /* Give back from a grant that never began: all of it, or what the gate above did not allow. */
-static __always_inline void give_back(struct gate *g, u64 ns, bool whole)
+__noinline int give_back(u32 slot, u64 ns, bool whole)
 {
+	struct gate *g = lookup_gate(slot);
+
+	if (!g)
+		return 0;
 	bpf_spin_lock(&g->lock);
 	bucket_return(&g->bucket, &g->limit, ns);
 	g->granted -= ns;
 	if (whole && g->admitted && !--g->admitted)
 		g->granted = 0;
 	bpf_spin_unlock(&g->lock);
+	return 0;
 }
 
 /* A grant that every limit above the thread allows; 0: *no says whose does not. */
@@ -224,20 +238,16 @@ __noinline u64 take_grant(struct gate_chain *chain __arg_nonnull, u64 now,
 	int i, j;
 
 	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
-		struct gate *g = lookup_gate(chain->slots[i]);
+		u32 slot = chain->slots[i];
 
-		if (!g)
+		if (!slot)
 			break;
-		got = take_from(g, grant, now, &no->retry_at);
+		got = take_from(slot, grant, now, no);
 		if (got == grant)
 			continue;
-		for (j = 0; j < TEMPER_GATE_DEPTH; j++) {
-			struct gate *below = j < i ? lookup_gate(chain->slots[j]) : NULL;
-
-			if (below)
-				give_back(below, grant - got, !got);
-		}
-		no->slot = chain->slots[i];
+		for (j = 0; j < TEMPER_GATE_DEPTH && j < i; j++)
+			give_back(chain->slots[j], grant - got, !got);
+		no->slot = slot;
 		if (!got)
 			return 0;
 		grant = got;
@@ -246,10 +256,13 @@ __noinline u64 take_grant(struct gate_chain *chain __arg_nonnull, u64 now,
 }
 
 /* A thread begins, at now, to run below a gate. Returns whether it may with the grant it kept. */
-static __always_inline bool begin_at_gate(struct gate *g, u64 now, u64 kept_ns, u32 kept_epoch)
+__noinline int begin_at_gate(u32 slot, u64 now, u64 kept_ns, u32 kept_epoch)
 {
+	struct gate *g = lookup_gate(slot);
 	bool kept;
 
+	if (!g)
+		return false;
 	bpf_spin_lock(&g->lock);
 	/* What came until now found the bucket as full as it was: not as it is when this ends. */
 	if (g->limit.quota_us)
@@ -274,13 +287,16 @@ struct stay {
  * It ends, or its grant does. Returns whether somebody who waits may pass. With
  * nobody left the sums are as they must be, whatever a race did to them.
  */
-static __always_inline bool end_at_gate(struct gate *g, const struct stay *stay, u64 now,
-					u32 *kept_epoch)
+__noinline int end_at_gate(u32 slot, struct stay *stay __arg_nonnull, u64 now,
+			   u32 *kept_epoch __arg_nonnull)
 {
 	u64 spent = stay->granted - stay->keep;
+	struct gate *g = lookup_gate(slot);
 	bool opens;
 	s64 unused;
 
+	if (!g)
+		return false;
 	bpf_spin_lock(&g->lock);
 	if (g->limit.quota_us) {
 		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);

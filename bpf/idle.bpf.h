@@ -132,7 +132,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 {
 	const struct cpumask *idle, *cores;
 	struct temper_mask *fence;
-	bool busy = false, spare = false;
+	u64 busy = 0, spare = 0;
 	u32 id = fence_of_cpu(generation, cpu);
 	struct temper_mask own_core = {};
 	s32 sibling;
@@ -163,7 +163,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 	}
 	scx_bpf_put_idle_cpumask(idle);
 	scx_bpf_put_idle_cpumask(cores);
-	return busy | (u32)spare << 1;
+	return !!busy | !!spare << 1;
 }
 
 /*
@@ -174,7 +174,7 @@ __noinline int fence_use(u64 generation, s32 cpu)
 __noinline int fence_has_room(struct task_struct *p __arg_trusted, u64 generation, u32 id)
 {
 	struct temper_mask *fence = plan_fence(generation, id);
-	bool room = false, higher = false, background = false;
+	u64 room = 0, higher = 0, background = 0;
 	const struct cpumask *idle;
 	int word;
 
@@ -196,19 +196,23 @@ __noinline int fence_has_room(struct task_struct *p __arg_trusted, u64 generatio
 	return room || (higher && !background);
 }
 
-/* May a task of this tier be served on cpu now? Critical may be anywhere. */
-static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cpu)
+/* Not inlined: the verifier walks it once, not once in each search. */
+__noinline int may_serve_lower(u64 generation, u32 lend, u32 tier, s32 cpu)
 {
 	int use;
 
-	if (tier == TEMPER_CRITICAL)
-		return true;
 	if (has_smt && tier == TEMPER_BACKGROUND && !may_share_core(tier, sibling_is_critical(cpu)))
 		return false;
 	if (lend == TEMPER_LEND_PER_CORE || !fence_of_cpu(generation, cpu))
 		return true;
 	use = fence_use(generation, cpu);
 	return may_lend(lend, use & 1, use & 2);
+}
+
+/* May a task of this tier be served on cpu now? Critical may be anywhere. */
+static __always_inline bool may_serve(u64 generation, u32 lend, u32 tier, s32 cpu)
+{
+	return tier == TEMPER_CRITICAL || may_serve_lower(generation, lend, tier, cpu);
 }
 
 /* Claim a CPU that is idle, or that runs tier victim; TEMPER_NO_TIER means idle. */

@@ -38,10 +38,12 @@ static __always_inline u64 force_grant(const struct gate_chain *chain)
 }
 
 /* A grant that will not be used: somebody who waits may pass with it. */
-static __always_inline void give_back_and_open(struct gate *g, u64 ns, u64 now)
+static __always_inline void give_back_and_open(u32 slot, u64 ns, u64 now)
 {
-	give_back(g, ns, true);
-	if (g->waiting)
+	struct gate *g = lookup_gate(slot);
+
+	give_back(slot, ns, true);
+	if (g && g->waiting)
 		open_gate_at(g, now, now);
 }
 
@@ -58,12 +60,12 @@ static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
 	tctx->grant_began = now;
 	__sync_lock_test_and_set(&tctx->paced, 1);
 	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
-		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+		u32 slot = tctx->gates.slots[i];
 
-		if (!g)
+		if (!slot)
 			break;
 		depth++;
-		if (begin_at_gate(g, now, kept, tctx->kept_epochs[i]))
+		if (begin_at_gate(slot, now, kept, tctx->kept_epochs[i]))
 			where |= 1U << i;
 	}
 	if (!kept)
@@ -72,12 +74,8 @@ static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
 	if (where == (1U << depth) - 1)
 		return;
 	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
-		struct gate *g = lookup_gate(tctx->gates.slots[i]);
-
-		if (!g)
-			break;
 		if (where & (1U << i))
-			give_back_and_open(g, kept, now);
+			give_back_and_open(tctx->gates.slots[i], kept, now);
 	}
 	tctx->granted = take_grant(&tctx->gates, now, &no);
 }
@@ -94,7 +92,7 @@ static __always_inline void drop_kept(struct task_ctx *tctx, u64 now)
 		if (!g)
 			break;
 		if (resume_at_gate(g, tctx->granted, tctx->kept_epochs[i]))
-			give_back_and_open(g, tctx->granted, now);
+			give_back_and_open(tctx->gates.slots[i], tctx->granted, now);
 	}
 	tctx->granted = 0;
 }
@@ -119,11 +117,12 @@ static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 ke
 	tctx->granted = keep;
 	tctx->keeps = keep;
 	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
-		struct gate *g = lookup_gate(tctx->gates.slots[i]);
+		u32 slot = tctx->gates.slots[i];
+		struct gate *g = lookup_gate(slot);
 
 		if (!g)
 			break;
-		if (end_at_gate(g, &stay, now, &tctx->kept_epochs[i]))
+		if (end_at_gate(slot, &stay, now, &tctx->kept_epochs[i]))
 			open_gate_at(g, now, now);
 	}
 }
@@ -481,11 +480,9 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 	/* It had a grant and waited for a CPU. */
 	tctx->granted = 0;
 	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
-		struct gate *g = lookup_gate(tctx->gates.slots[i]);
-
-		if (!g)
+		if (!tctx->gates.slots[i])
 			break;
-		give_back_and_open(g, granted, now);
+		give_back_and_open(tctx->gates.slots[i], granted, now);
 	}
 }
 

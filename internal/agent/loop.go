@@ -216,7 +216,7 @@ func (l *loop) finish(out outcome) {
 	l.engine, l.refused, l.unheld = out.engine, nil, 0
 	l.attachN++
 	l.counts.attach.Observe(out.took)
-	l.super.attached(l.engine.Adopted())
+	l.super.attached(l.engine.Adopted(), out.took)
 	l.beatAt = time.Now()
 	l.applied = nil
 	if l.engine.Adopted() {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -94,7 +93,7 @@ func LiveMachine(pinDir string) Machine {
 		Uptime:       uptime,
 		Topology:     (&liveTopology{}).read,
 		Preflight:    func() []sched.Check { return sched.Preflight(pinDir) },
-		LimitSupport: onceKnown(sched.LimitSupport),
+		LimitSupport: sched.LimitSupport,
 		ReadState:    func() (sched.State, error) { return sched.ReadState(pinDir) },
 		Attach: func(ctx context.Context, cfg sched.Config) (Engine, error) {
 			s, err := sched.Attach(ctx, cfg)
@@ -112,25 +111,6 @@ func LiveMachine(pinDir string) Machine {
 		},
 		Measure:  func(own bool) (Probe, error) { return measure(pinDir, own) },
 		Measured: func() (sched.Stats, error) { return measured(pinDir) },
-	}
-}
-
-// onceKnown asks until there is an answer, which then stays: what a kernel can do
-// takes reading all of its types.
-func onceKnown(ask func() (policy.LimitSupport, error)) func() (policy.LimitSupport, error) {
-	var mu sync.Mutex
-	var answer *policy.LimitSupport
-	return func() (policy.LimitSupport, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if answer != nil {
-			return *answer, nil
-		}
-		can, err := ask()
-		if err == nil {
-			answer = &can
-		}
-		return can, err
 	}
 }
 

@@ -88,6 +88,7 @@ type supervisor struct {
 	lostAt  time.Duration
 	losses  int // in a row
 	retryAt time.Duration
+	took    time.Duration // of the last attach: a pause is over when the next one is
 	ended   Ending
 
 	obstacle  *obstacle // found by the last check
@@ -236,7 +237,7 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 	switch {
 	case in.state.Attached:
 		return s.prepare(in, attach, verdict{ReasonSettling, "adopting the scheduler that is attached"})
-	case in.now < s.retryAt:
+	case in.now < s.retryAt-s.took:
 		return nothing, verdict{string(s.ended.Reason), s.ended.Message}
 	case !s.settled:
 		return s.prepare(in, check, verdict{ReasonSettling, "waiting until kubelet is ready and the start of the node is over"})
@@ -261,9 +262,12 @@ func (s *supervisor) prepare(in sight, try action, otherwise verdict) (action, v
 	return nothing, otherwise
 }
 
-// attached is told of a scheduler that runs now.
-func (s *supervisor) attached(adopted bool) {
+// attached is told of a scheduler that runs now, and how long that took.
+func (s *supervisor) attached(adopted bool, took time.Duration) {
 	s.held, s.obstacle = true, nil
+	if !adopted {
+		s.took = took
+	}
 	s.verdict = verdict{ReasonAttached, "threads run by their pods' tiers"}
 	how := "attached"
 	if adopted {

@@ -73,12 +73,12 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestBackoff: 1.5, 3, 6, 12, 24, 48, 48 s, and 1.5 s again after ten calm minutes.
+// TestBackoff: 1.5, 3, 6, 12, 24, 48, 48 s, and 1.5 s again after ten calm minutes, less what an attach takes.
 func TestBackoff(t *testing.T) {
 	s := supervisor{enforce: true, settled: true}
 	now := time.Hour
-	lose := func() time.Duration {
-		s.attached(false)
+	lose := func(took time.Duration) time.Duration {
+		s.attached(false, took)
 		s.step(sight{now: now, state: ours})
 		gone := sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.AgentStale}}
 		lost := now
@@ -88,13 +88,16 @@ func TestBackoff(t *testing.T) {
 		return now - lost
 	}
 	for i, want := range []float64{1.5, 3, 6, 12, 24, 48, 48} {
-		if got := lose(); got.Seconds() != want {
+		if got := lose(0); got.Seconds() != want {
 			t.Errorf("loss %d: back after %v, want %v s", i, got, want)
 		}
 	}
 	now += 10 * time.Minute
-	if got := lose(); got != 1500*time.Millisecond {
-		t.Errorf("after ten calm minutes: back after %v", got)
+	if got := lose(time.Second); got != 500*time.Millisecond {
+		t.Errorf("after ten calm minutes, when an attach takes 1 s: begins after %v", got)
+	}
+	if got := lose(time.Minute); got != 0 {
+		t.Errorf("when an attach takes longer than the pause: begins after %v", got)
 	}
 	if s.record.Latched {
 		t.Error("the dead-man latched")

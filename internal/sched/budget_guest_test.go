@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/temper-sched/temper/internal/topology"
 )
@@ -33,7 +34,7 @@ func TestVerifierBudget(t *testing.T) {
 		t.Skipf("the budget is of kernel %s, this is %s", budgetKernel, release)
 	}
 	budget := readBudget(t)
-	spec, err := prepare(Config{CPUs: readTopology(t)})
+	spec, err := prepare(Config{CPUs: readTopology(t)}, btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestVerifierOnLargestNode(t *testing.T) {
 	for id := range maxCPUs {
 		cpus = append(cpus, topology.CPU{ID: id, Core: id / 2, LLC: id / 16, Online: true})
 	}
-	spec, err := prepare(Config{CPUs: cpus})
+	spec, err := prepare(Config{CPUs: cpus}, btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func awaitExit(t *testing.T, s *Scheduler, within time.Duration) State {
 
 func TestForeignSchedulerIsLeftAlone(t *testing.T) {
 	requireGuest(t)
-	spec, err := prepare(Config{CPUs: readTopology(t)})
+	spec, err := prepare(Config{CPUs: readTopology(t)}, btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestPlanStorm(t *testing.T) {
 // A kernel whose BTF shows hidden arguments is named before a load is tried.
 func TestHiddenArguments(t *testing.T) {
 	requireGuest(t)
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := kernelTypes()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,24 +49,15 @@ func (l LimitStats) CPUs() float64 {
 
 // LimitSupport is what limits Temper can hold here.
 func LimitSupport() (policy.LimitSupport, error) {
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := kernelTypes()
 	if err != nil {
 		return policy.LimitSupport{}, &Error{Reason: NoBTF, Fix: fixBTF, Err: err}
 	}
 	return policy.LimitSupport{
-		Told:  tellsLimits(kernel),
+		Told:  kernel.tellsLimits,
 		Most:  int(schedTemperLimitsTEMPER_MAX_GATES) - 1, // slot 0 is nobody's
 		Depth: int(schedTemperLimitsTEMPER_GATE_DEPTH),
 	}, nil
-}
-
-// tellsLimits tells whether the kernel tells a scheduler of cpu.max: since 6.17.
-func tellsLimits(kernel *btf.Spec) bool {
-	var ops *btf.Struct
-	if err := kernel.TypeByName("sched_ext_ops", &ops); err != nil {
-		return false
-	}
-	return slices.ContainsFunc(ops.Members, func(m btf.Member) bool { return m.Name == "cgroup_set_bandwidth" })
 }
 
 // Limits returns the CPU limits that the scheduler holds, in no order.

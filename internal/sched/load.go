@@ -228,11 +228,12 @@ func load(cfg Config, replaced *Scheduler) (_ *Scheduler, err error) {
 }
 
 func loadCollection(cfg Config) (*ebpf.Collection, error) {
-	spec, err := prepare(cfg)
+	kernel := btf.NewCache()
+	spec, err := prepare(cfg, kernel)
 	if err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: kernel})
 	if err != nil {
 		return nil, loadError(err)
 	}
@@ -240,12 +241,12 @@ func loadCollection(cfg Config) (*ebpf.Collection, error) {
 }
 
 // prepare fits the object to this kernel and this node.
-func prepare(cfg Config) (*ebpf.CollectionSpec, error) {
+func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 	spec, err := loadSched()
 	if err != nil {
 		return nil, fmt.Errorf("read object: %w", err)
 	}
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := types.Kernel()
 	if err != nil {
 		return nil, &Error{Reason: NoBTF, Fix: fixBTF, Err: err}
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,12 +37,11 @@ const (
 // would fail, and changes nothing. The pin directory need not exist.
 func Preflight(pinDir string) []Check {
 	release := kernelRelease()
-	checks := []Check{checkBTF()}
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := kernelTypes()
 	if err != nil {
 		kernel = nil
 	}
-	return append(checks,
+	return append([]Check{checkBTF()},
 		checkSchedExt(kernel, release),
 		checkVersion(release),
 		checkDenylist(release),
@@ -70,13 +68,12 @@ func checkBTF() Check {
 	return pass(name, vmlinuxBTF)
 }
 
-func checkSchedExt(kernel *btf.Spec, release string) Check {
+func checkSchedExt(kernel *typeFacts, release string) Check {
 	const name = "sched_ext in the kernel"
 	if _, err := os.Stat(schedExtDir); err != nil {
 		return fail(name, NoSchedExt, fmt.Sprintf("kernel %s has no %s", release, schedExtDir), fixSchedExt)
 	}
-	var ops *btf.Struct
-	if kernel == nil || kernel.TypeByName("sched_ext_ops", &ops) != nil {
+	if kernel == nil || !kernel.hasOps {
 		return fail(name, NoSchedExt, "the kernel's BTF has no struct sched_ext_ops", fixSchedExt)
 	}
 	return pass(name, schedExtDir)
@@ -115,67 +112,16 @@ func checkDenylist(release string) Check {
 
 // checkKfuncs looks for kernels whose BTF shows the hidden argument of kfuncs:
 // pahole was too old, and the verifier will not find their implementation.
-func checkKfuncs(kernel *btf.Spec) Check {
+func checkKfuncs(kernel *typeFacts) Check {
 	const name = "sched_ext kfuncs in BTF"
 	if kernel == nil {
 		return fail(name, NoBTF, "no BTF to read", fixBTF)
 	}
-	spec, err := loadSched()
-	if err != nil {
-		return fail(name, VerifierRejected, "read object: "+err.Error(), fixVerifier)
-	}
-	var bad []string
-	for _, kfunc := range kfuncsOf(spec) {
-		// The twin is where the argument belongs.
-		if !strings.HasSuffix(kfunc, "_impl") && hasHiddenArgument(kernel, kfunc) {
-			bad = append(bad, kfunc)
-		}
-	}
-	if len(bad) > 0 {
+	if bad := kernel.malformedKfuncs; len(bad) > 0 {
 		return fail(name, KfuncBTFMalformed, fmt.Sprintf("%d kfuncs show an argument that should be hidden: %s",
 			len(bad), strings.Join(bad, ", ")), fixKfuncBTF)
 	}
 	return pass(name, "none malformed")
-}
-
-// kfuncsOf lists the kfuncs that the object calls.
-func kfuncsOf(spec *ebpf.CollectionSpec) []string {
-	seen := make(map[string]bool)
-	var names []string
-	for _, prog := range spec.Programs {
-		for _, ins := range prog.Instructions {
-			if name := ins.Reference(); ins.IsKfuncCall() && name != "" && !seen[name] {
-				seen[name] = true
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
-
-func hasHiddenArgument(kernel *btf.Spec, name string) bool {
-	types, err := kernel.AnyTypesByName(name)
-	if err != nil {
-		return false
-	}
-	for _, t := range types {
-		fn, ok := t.(*btf.Func)
-		if !ok || fn.Name != name {
-			continue
-		}
-		proto, ok := fn.Type.(*btf.FuncProto)
-		if !ok || len(proto.Params) == 0 {
-			continue
-		}
-		ptr, ok := proto.Params[len(proto.Params)-1].Type.(*btf.Pointer)
-		if !ok {
-			continue
-		}
-		if st, ok := btf.As[*btf.Struct](ptr.Target); ok && st.Name == "bpf_prog_aux" {
-			return true
-		}
-	}
-	return false
 }
 
 func checkCgroup() Check {
@@ -239,9 +185,9 @@ func checkCapabilities() Check {
 }
 
 // describeLimits fails nowhere: it says how soon a CPU limit takes effect.
-func describeLimits(kernel *btf.Spec) Check {
+func describeLimits(kernel *typeFacts) Check {
 	const name = "CPU limits (cpu.max)"
-	if kernel != nil && tellsLimits(kernel) {
+	if kernel != nil && kernel.tellsLimits {
 		return pass(name, "the kernel tells of them: they take effect at once")
 	}
 	return pass(name, "this kernel does not tell of them, 6.17 does: temper run reads them once a second")
