@@ -179,6 +179,7 @@ func (s *supervisor) end() {
 		s.warn(kube.EventEjected, s.ended.String())
 	}
 	s.ended.Message += fmt.Sprintf("; attaches again after %s", backoff)
+	s.verdict = verdict{string(s.ended.Reason), s.ended.Message} // an attach may follow at once
 	if isEject(s.ended.Reason) && s.record.add(s.lostAt) {
 		s.warn(kube.EventEjectLatched, latchedMessage)
 	}

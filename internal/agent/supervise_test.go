@@ -99,6 +99,9 @@ func TestBackoff(t *testing.T) {
 	if got := lose(time.Minute); got != 0 {
 		t.Errorf("when an attach takes longer than the pause: begins after %v", got)
 	}
+	if s.verdict.Reason != string(sched.AgentStale) {
+		t.Errorf("while it attaches at once the node says %v", s.verdict)
+	}
 	if s.record.Latched {
 		t.Error("the dead-man latched")
 	}

@@ -30,8 +30,10 @@ const (
 	ValueBack      = "back_ns"          // from the eject until the scheduler is attached again
 )
 
-// podLagBound is how late pods may be made for the rate to be what it says.
-const podLagBound = 10 * time.Millisecond
+// podLagBound is how late pods may be made for the rate to be what it says. A pod
+// takes milliseconds to make, and its latency counts from when it is there: that
+// it came late hides nothing.
+const podLagBound = 50 * time.Millisecond
 
 // agentValues are those that a window must have.
 func agentValues(point string) []string {
