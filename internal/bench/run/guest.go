@@ -30,9 +30,10 @@ const (
 )
 
 // A guest may take this much real time: boot and attach, and so much for each
-// second of its own time. A slow host with other work on it needs a tenth.
+// second of its own time. A slow host with other work on it needs a tenth; filling
+// a database takes minutes there.
 const (
-	guestBase  = 10 * time.Minute
+	guestBase  = 30 * time.Minute
 	guestRatio = 120
 )
 

@@ -38,22 +38,22 @@ func reconfigured(s set) []Part {
 	stock := s.agents(ofPods, func(c *ladder.Cell) stats.Estimate { return c.Value(bench.ValueStock) })
 	effective := s.agents(ofPods, func(c *ladder.Cell) stats.Estimate { return c.Tail(.99) })
 	return []Part{
-		extreme(atMost(0, millis).part("under the stock scheduler while pods come and go", stock), millis),
-		atMost(float64(10*time.Millisecond), millis).part("p99 from a pod's event until its tier is in force", effective),
+		extreme(atMost(0, duration).part("under the stock scheduler while pods come and go", stock), duration),
+		atMost(float64(10*time.Millisecond), duration).part("p99 from a pod's event until its tier is in force", effective),
 	}
 }
 
 func upgraded(s set) []Part {
 	return []Part{
-		extreme(atMost(0, millis).part("under the stock scheduler while the agent restarts", s.valueAt(bench.PointRestart, bench.ValueStock)), millis),
-		atMost(float64(10*time.Millisecond), millis).part("under the stock scheduler while another BPF object takes over", s.valueAt(bench.PointUpgrade, bench.ValueStock)),
+		extreme(atMost(0, duration).part("under the stock scheduler while the agent restarts", s.valueAt(bench.PointRestart, bench.ValueStock)), duration),
+		atMost(float64(10*time.Millisecond), duration).part("under the stock scheduler while another BPF object takes over", s.valueAt(bench.PointUpgrade, bench.ValueStock)),
 	}
 }
 
 func ejected(s set) []Part {
 	return []Part{
-		atMost(float64(time.Second), millis).part("from an eject until the node object says so", s.valueAt(bench.PointEject, bench.ValueNoticed)),
-		atMost(float64(3*time.Second), millis).part("from an eject until the scheduler is back", s.valueAt(bench.PointEject, bench.ValueBack)),
+		atMost(float64(time.Second), duration).part("from an eject until the node object says so", s.valueAt(bench.PointEject, bench.ValueNoticed)),
+		atMost(float64(3*time.Second), duration).part("from an eject until the scheduler is back", s.valueAt(bench.PointEject, bench.ValueBack)),
 	}
 }
 
@@ -63,7 +63,5 @@ func footprint(s set) []Part {
 		atMost(64<<20, mebi).part("its most resident memory", s.valueAt(bench.PointQuiet, bench.ValueAgentPeak)),
 	}
 }
-
-func millis(ns float64) string { return fmt.Sprintf("%.3g ms", ns/1e6) }
 
 func mebi(bytes float64) string { return fmt.Sprintf("%.1f MiB", bytes/(1<<20)) }

@@ -101,7 +101,17 @@ func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 func share(v float64) string { return fmt.Sprintf("%.2g", v) }
 
-func micros(ns float64) string { return fmt.Sprintf("%.3g µs", ns/1e3) }
+func duration(ns float64) string {
+	switch {
+	case ns == 0:
+		return "0"
+	case ns < 999.5e3:
+		return fmt.Sprintf("%.3g µs", ns/1e3)
+	case ns < 999.5e6:
+		return fmt.Sprintf("%.3g ms", ns/1e6)
+	}
+	return fmt.Sprintf("%.3g s", ns/1e9)
+}
 
 func factor(v float64) string {
 	if v < 10 {

@@ -54,7 +54,7 @@ func limitsHeld(s set) []Part {
 		extreme(atMost(1.01, ratio).part("most use of the quota over 1 s", long.most), ratio),
 		extreme(atLeast(.97, ratio).part("least use of the quota over 100 ms", short.least), ratio),
 		extreme(atMost(1.03, ratio).part("most use of the quota over 100 ms", short.most), ratio),
-		extreme(atMost(float64(3*time.Millisecond), micros).part("longest with runnable threads and none running", stopped), micros),
+		extreme(atMost(float64(3*time.Millisecond), duration).part("longest with runnable threads and none running", stopped), duration),
 	}
 }
 

@@ -141,7 +141,7 @@ func inversions(s set) []Part {
 	})
 	return []Part{
 		atMost(1e-4, share).part("inversion time as a share of critical CPU time", shares),
-		extreme(atMost(100e3, micros).part("longest inversion", longest), micros),
+		extreme(atMost(100e3, duration).part("longest inversion", longest), duration),
 	}
 }
 
