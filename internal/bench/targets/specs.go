@@ -31,7 +31,7 @@ func specs() []spec {
 		{id: "T3", target: "background gets ≥ 95 % of the cycles that critical and system leave, in the same windows as T1; bursty primary loses ≤ 1 %", parts: harvest},
 		{id: "T5", target: "inversion time ≤ 1e-4 of critical CPU time, no interval above 100 µs", parts: inversions},
 		{id: "T6", target: "wakeup delay onto a CPU running background: p99 ≤ 2 × idle wake, better than `eevdf-tuned`", parts: wakeups},
-		{id: "T8", target: "limits: use / quota within 0.99–1.01 over every 1 s and 0.97–1.03 over every 100 ms; longest time with runnable threads and none running ≤ 3 ms (8 threads, 1.5 CPUs); no parked thread holds a kernel lock", parts: limitsHeld, note: "of kernel locks no record says anything: a test in a guest does;"},
+		{id: "T8", target: "limits: use / quota within 0.99–1.01 over every 1 s and 0.97–1.03 over every 100 ms; longest time with runnable threads and none running ≤ 3 ms (8 threads, 1.5 CPUs); no parked thread holds a kernel lock", parts: limitsHeld, note: "of kernel locks no record says anything: a test in a guest does"},
 		{id: "T9", target: "at the same limit: throughput ≥ 0.99 × EEVDF, p99 ≤ 0.25 × EEVDF at a 100 ms period and ≤ 0.5 × at a 10 ms period, saturated", parts: limitsPaid},
 		{id: "T10", target: "chain of 19 services: p99 at top density ≤ 1.10 × own idle", parts: chain},
 		{id: "T13", target: "reconfiguration: 0 ms under the stock scheduler; effective ≤ 10 ms after the pod event (p99)", parts: reconfigured},

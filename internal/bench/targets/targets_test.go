@@ -174,7 +174,7 @@ func TestMissedTargetsSayWhere(t *testing.T) {
 			if arm == "temper" && step.Density == 4 {
 				s.Stopped = 4 * time.Millisecond
 			}
-		}, "none running is 4e+03 µs (requests-limit, 1s4c1t, saturated, 4 spinners, pod)"},
+		}, "none running is 4 ms (requests-limit, 1s4c1t, saturated, 4 spinners, pod)"},
 		"T9": {"postgresql", func(_, arm string, _ bench.Step, s *invented.Shape) {
 			if arm == "temper" {
 				s.P99 = 25 * time.Millisecond
