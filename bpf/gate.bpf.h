@@ -158,11 +158,9 @@ static __always_inline bool resume_at_gate(struct gate *g, u64 ns, u32 epoch)
 }
 
 /*
- * What is done at one gate is a function of its own, not inlined: the verifier
- * walks it once, not once for each limit and each way to get there.
- */
-
-/*
+ * verifier: a function that is not inlined is walked once in a program, not for
+ * each limit above a thread and each way to get there.
+ *
  * A grant from one gate, at most so much; 0: not before no->retry_at. Without a
  * limit any more, everything is granted.
  */

@@ -196,7 +196,7 @@ __noinline int fence_has_room(struct task_struct *p __arg_trusted, u64 generatio
 	return room || (higher && !background);
 }
 
-/* Not inlined: the verifier walks it once, not once in each search. */
+/* verifier: not inlined, walked once in a program instead of in each search. */
 __noinline int may_serve_lower(u64 generation, u32 lend, u32 tier, s32 cpu)
 {
 	int use;

@@ -14,12 +14,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/agent/agenttest"
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/sched"
 )
@@ -48,27 +48,9 @@ func requireGuest(t *testing.T) {
 type process struct {
 	*exec.Cmd
 	lines  chan string // of its standard output
-	errors transcript
+	errors agenttest.Transcript
 	ended  chan struct{}
 	code   int
-}
-
-// transcript is what a process has written so far.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
 }
 
 // start runs temper until it ends or the test does.

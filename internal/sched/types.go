@@ -15,7 +15,7 @@ import (
 type typeFacts struct {
 	hasOps          bool     // struct sched_ext_ops
 	malformedKfuncs []string // of those that the object calls
-	tellsLimits     bool     // has an op for changes of cpu.max
+	tellsLimits     bool     // of changes of cpu.max, by an op: since 6.17
 }
 
 var knownTypes struct {
@@ -40,7 +40,10 @@ func kernelTypes() (*typeFacts, error) {
 		return nil, err
 	}
 	var ops *btf.Struct
-	facts := &typeFacts{hasOps: kernel.TypeByName("sched_ext_ops", &ops) == nil, tellsLimits: tellsLimits(kernel)}
+	facts := &typeFacts{hasOps: kernel.TypeByName("sched_ext_ops", &ops) == nil}
+	if facts.hasOps {
+		facts.tellsLimits = slices.ContainsFunc(ops.Members, func(m btf.Member) bool { return m.Name == "cgroup_set_bandwidth" })
+	}
 	for _, kfunc := range kfuncsOf(spec) {
 		// The twin is where the argument belongs.
 		if !strings.HasSuffix(kfunc, "_impl") && hasHiddenArgument(kernel, kfunc) {
@@ -49,15 +52,6 @@ func kernelTypes() (*typeFacts, error) {
 	}
 	knownTypes.facts = facts
 	return facts, nil
-}
-
-// tellsLimits tells whether the kernel tells a scheduler of cpu.max: since 6.17.
-func tellsLimits(kernel *btf.Spec) bool {
-	var ops *btf.Struct
-	if err := kernel.TypeByName("sched_ext_ops", &ops); err != nil {
-		return false
-	}
-	return slices.ContainsFunc(ops.Members, func(m btf.Member) bool { return m.Name == "cgroup_set_bandwidth" })
 }
 
 // kfuncsOf lists the kfuncs that the object calls.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agenttest is what tests and measurements do with the agent's program:
-// make another build of it, and read what it says while it runs.
+// Package agenttest is what tests and measurements do with our programs: make
+// another build of the agent, and read what one says while it runs.
 package agenttest
 
 import (

@@ -80,6 +80,9 @@ func Markdown(all []Target) string {
 func (t Target) mark() string {
 	switch t.verdict() {
 	case "met":
+		if t.Note != "" {
+			return "yes, as far as a record can say"
+		}
 		return "yes"
 	case "missed":
 		return "**no**"
