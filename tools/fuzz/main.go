@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fuzz runs every fuzz test of the repository, one after the other, each
-// for a while, and stops at the first that fails.
+// Command fuzz runs every fuzz test of the repository, each for a while and with
+// one worker, some at the same time, and stops at the first that fails.
 //
-//	fuzz -time 10s
+//	fuzz -time 10s -jobs 2
 package main
 
 import (
@@ -16,16 +16,26 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
 	each := flag.Duration("time", 10*time.Second, "how long to run each fuzz test")
+	jobs := flag.Int("jobs", runtime.NumCPU(), "how many fuzz tests to run at the same time")
 	flag.Parse()
+	if *jobs < 1 {
+		fmt.Fprintln(os.Stderr, "fuzz: -jobs must be 1 or more")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := runAll(ctx, *each, os.Stdout)
+	err := runAll(ctx, *each, *jobs, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
@@ -36,7 +46,7 @@ func main() {
 // target is a fuzz test.
 type target struct{ pkg, name string }
 
-func runAll(ctx context.Context, each time.Duration, out io.Writer) error {
+func runAll(ctx context.Context, each time.Duration, jobs int, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-list", "^Fuzz", "./...")
 	cmd.Stderr = os.Stderr
 	list, err := cmd.Output()
@@ -44,11 +54,21 @@ func runAll(ctx context.Context, each time.Duration, out io.Writer) error {
 		return fmt.Errorf("list fuzz tests: %w", err)
 	}
 	targets := parseList(list)
-	for i, t := range targets {
-		fmt.Fprintf(out, "%d/%d %s %s\n", i+1, len(targets), t.pkg, t.name)
-		if err := t.run(ctx, each); err != nil {
+	var done atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(jobs)
+	for _, t := range targets {
+		group.Go(func() error {
+			execs, err := t.run(ctx, each)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(out, "%d/%d %s %s: %s inputs\n", done.Add(1), len(targets), t.pkg, t.name, execs)
 			return err
-		}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "%d fuzz tests found nothing in %v each\n", len(targets), each)
 	return nil
@@ -71,14 +91,25 @@ func parseList(list []byte) (targets []target) {
 	return targets
 }
 
-// run says nothing unless something is found.
-func (t target) run(ctx context.Context, each time.Duration) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(), t.pkg)
+// run returns how many inputs were tried, as go test wrote it.
+func (t target) run(ctx context.Context, each time.Duration) (execs string, err error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(), "-parallel", "1", t.pkg)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s of %s: %w\n%s", t.name, t.pkg, err, text)
+		return "", fmt.Errorf("%s of %s: %w\n%s", t.name, t.pkg, err, text)
 	}
-	return nil
+	return tried(text)
+}
+
+// progress is what go test prints every few seconds.
+var progress = regexp.MustCompile(`(?m)^fuzz: elapsed: \S+, execs: (\d+) `)
+
+func tried(text []byte) (execs string, err error) {
+	all := progress.FindAllSubmatch(text, -1)
+	if len(all) == 0 {
+		return "", fmt.Errorf("go test tried no input:\n%s", text)
+	}
+	return string(all[len(all)-1][1]), nil
 }

@@ -14,3 +14,15 @@ func TestParseList(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+func TestTried(t *testing.T) {
+	const text = "fuzz: elapsed: 0s, gathering baseline coverage: 0/31 completed\n" +
+		"fuzz: elapsed: 3s, execs: 120 (40/sec), new interesting: 0 (total: 31)\n" +
+		"fuzz: elapsed: 6s, execs: 250 (43/sec), new interesting: 1 (total: 32)\nPASS\n"
+	if got, err := tried([]byte(text)); err != nil || got != "250" {
+		t.Errorf("got %q, %v, want 250", got, err)
+	}
+	if got, err := tried([]byte("PASS\n")); err == nil {
+		t.Errorf("nothing was tried, but %q, and no error", got)
+	}
+}
