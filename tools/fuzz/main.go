@@ -91,9 +91,11 @@ func parseList(list []byte) (targets []target) {
 	return targets
 }
 
-// run returns how many inputs were tried, as go test wrote it.
+// run returns how many inputs were tried, as go test wrote it. By default, making
+// an input smaller may take a minute of the time.
 func (t target) run(ctx context.Context, each time.Duration) (execs string, err error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(), "-parallel", "1", t.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", each.String(),
+		"-fuzzminimizetime", "1s", "-parallel", "1", t.pkg)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	text, err := cmd.CombinedOutput()
