@@ -148,9 +148,11 @@ type loop struct {
 	defaults  []policy.Group // as the last look found them, with places by UID
 	places    map[string]Place
 	looked    bool               // and nothing has changed since
+	surveyed  bool               // the CPUs, since the last refresh
 	obs       policy.Observation // the last
-	plan      policy.Plan        // decided from it
-	applied   *policy.Plan       // nil: not known
+	plan      policy.Plan        // decided from it, if decided
+	decided   bool
+	applied   *policy.Plan // nil: not known
 	plannedAt time.Time
 	dirtyAt   time.Time // when the oldest change was heard of that is not in force; zero: none
 

@@ -137,6 +137,11 @@ func (e *fakeEngine) Apply(p policy.Plan) error {
 	return nil
 }
 
+func (e *fakeEngine) Generation() (n uint64, err error) {
+	e.do(func() { n = e.state.Generation })
+	return n, nil
+}
+
 func (e *fakeEngine) Detach() error {
 	e.do(func() {
 		e.state = sched.State{Kernel: "disabled"}

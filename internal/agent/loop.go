@@ -90,7 +90,7 @@ func (l *loop) tick(ctx context.Context) {
 	}
 	if time.Since(l.refreshedAt) >= refreshEvery {
 		l.refreshedAt = time.Now()
-		l.looked = false
+		l.looked, l.surveyed = false, false
 		l.mark()
 		l.holdLimits()
 	}
@@ -234,7 +234,7 @@ func (l *loop) readPlan() {
 	plan, err := l.engine.Plan()
 	l.note("read plan", err)
 	if err == nil {
-		l.plan, l.applied = plan, &plan
+		l.plan, l.applied, l.decided = plan, &plan, false
 	}
 }
 

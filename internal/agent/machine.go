@@ -44,6 +44,7 @@ type Engine interface {
 	Heartbeat() error
 	Plan() (policy.Plan, error)
 	Apply(policy.Plan) error
+	Generation() (uint64, error) // of the plan in force
 	Stats() (sched.Stats, error)
 	Limits() ([]sched.LimitStats, error)
 	LimitsNotHeld() (uint64, error)

@@ -17,7 +17,7 @@ import (
 // replan decides from what is there now, and puts it in force. What fails is
 // tried again with the next change or refresh.
 func (l *loop) replan() {
-	since := l.dirtyAt
+	since, before := l.dirtyAt, l.obs
 	l.dirtyAt, l.plannedAt = time.Time{}, time.Now()
 	err := l.observe()
 	l.note("observe node", err)
@@ -25,8 +25,12 @@ func (l *loop) replan() {
 	if err != nil || !l.known {
 		return
 	}
-	l.plan = policy.Decide(l.plan, l.obs)
-	l.tellUnfenced()
+	// The cgroup of a pod that is not known yet changes nothing, nor does that of
+	// one that is gone.
+	if !l.decided || !same(before, l.obs) {
+		l.plan, l.decided = policy.Decide(l.plan, l.obs), true
+		l.tellUnfenced()
+	}
 	if !l.super.held {
 		return
 	}
@@ -47,9 +51,8 @@ func (l *loop) replan() {
 	l.counts.apply.Observe(time.Since(began))
 	applied := l.plan
 	l.applied = &applied
-	if state, err := l.engine.State(); err == nil {
-		l.state = state
-		l.counts.generation = state.Generation
+	if generation, err := l.engine.Generation(); err == nil {
+		l.state.Generation, l.counts.generation = generation, generation
 	}
 	l.countEffective(ops, since)
 }
@@ -76,12 +79,13 @@ func (l *loop) countEffective(ops []policy.Op, since time.Time) {
 
 // observe puts together what is known of the node. Cgroups are looked up anew
 // whenever some came or went: one that was made again has another id.
-func (l *loop) observe() error {
-	top, err := l.Machine.Topology()
-	if err != nil {
-		return err
+func (l *loop) observe() (err error) {
+	if !l.surveyed {
+		if l.obs.Topology, err = l.Machine.Topology(); err != nil {
+			return err
+		}
+		l.surveyed = true
 	}
-	l.obs.Topology = top
 	if !l.looked {
 		if l.defaults, l.places, err = l.Cgroups.Look(); err != nil {
 			return fmt.Errorf("look at pods' cgroups: %w", err)
@@ -89,7 +93,7 @@ func (l *loop) observe() error {
 		l.looked = true
 	}
 	obs := policy.Observation{
-		Topology: top, Defaults: l.defaults, Pods: make([]policy.Pod, 0, len(l.snapshot.Pods)),
+		Topology: l.obs.Topology, Defaults: l.defaults, Pods: make([]policy.Pod, 0, len(l.snapshot.Pods)),
 		Reserved: l.Config.Reserved, Lend: l.Config.Lend, CPUMax: l.Config.CPUMax,
 	}
 	for _, p := range l.snapshot.Pods {
@@ -101,6 +105,13 @@ func (l *loop) observe() error {
 	return nil
 }
 
+// same tells whether what is decided from a holds for b.
+func same(a, b policy.Observation) bool {
+	group := func(x, y policy.Group) bool { return x.ID == y.ID && x.Cgroup == y.Cgroup && x.Tier == y.Tier }
+	return slices.Equal(a.Topology.CPUs, b.Topology.CPUs) && slices.EqualFunc(a.Defaults, b.Defaults, group) &&
+		slices.EqualFunc(a.Pods, b.Pods, policy.Pod.Equal)
+}
+
 // tellUnfenced writes an Event on each critical pod that gets no fence, once.
 func (l *loop) tellUnfenced() {
 	why := map[uint64]string{}
@@ -110,14 +121,15 @@ func (l *loop) tellUnfenced() {
 		}
 	}
 	told := map[string]string{}
-	for _, p := range l.obs.Pods {
+	for i := range l.obs.Pods {
+		p := &l.obs.Pods[i]
 		if p.Tier != tier.Critical || p.ID == 0 || why[p.ID] == "" {
 			continue
 		}
 		reason := why[p.ID]
 		told[p.UID] = reason
 		if _, before := l.told[p.UID]; !before {
-			l.publisher.say(kube.Event{Pod: &p, Reason: kube.EventCriticalOverCapacity, Message: "no cores are planned for it: " + reason, Warning: true})
+			l.publisher.say(kube.Event{Pod: p, Reason: kube.EventCriticalOverCapacity, Message: "no cores are planned for it: " + reason, Warning: true})
 		}
 	}
 	l.told = told

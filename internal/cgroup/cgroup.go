@@ -34,6 +34,8 @@ var (
 type Tree struct {
 	fsys fs.FS
 	root string // where it is mounted, "" for one that is not
+
+	names map[string]podName // of cgroups that Pods has seen
 }
 
 // Open returns the hierarchy mounted at root, or why there is none.

@@ -145,22 +145,46 @@ type ContainerCgroup struct {
 	CPUs []int // what its cpuset.cpus allows of the pods' CPUs, nil if all
 }
 
-// Pods returns the cgroups of pods, in the order of k.Parents and their names.
-// It reads directories only. Pods that vanish meanwhile are left out.
+// podName is what the name of a cgroup says.
+type podName struct {
+	parent, path string
+	uid          string // "" if it is no pod's
+}
+
+// Pods returns the cgroups of pods, in the order of k.Parents. It reads
+// directories only. Pods that vanish meanwhile are left out. It is for one
+// goroutine at a time, and keeps what it made of names for the next call.
 func (t *Tree) Pods(k Kubepods) ([]PodCgroup, error) {
-	var pods []PodCgroup
+	pods := make([]PodCgroup, 0, len(t.names))
 	for _, parent := range k.Parents() {
 		children, err := t.list(parent)
 		if err != nil {
 			return nil, fmt.Errorf("list pods in cgroup %s: %w", parent, cause(err))
 		}
 		for _, c := range children {
-			if uid, isPod := ParsePodName(c.name); isPod {
-				pods = append(pods, PodCgroup{UID: uid, Path: parent + "/" + c.name, ID: c.id})
+			if name := t.podName(parent, c.name); name.uid != "" {
+				pods = append(pods, PodCgroup{UID: name.uid, Path: name.path, ID: c.id})
 			}
 		}
 	}
+	if len(t.names) > 2*len(pods)+100 {
+		t.names = nil // most of them are of pods that are gone
+	}
 	return pods, nil
+}
+
+func (t *Tree) podName(parent string, name []byte) podName {
+	if n, ok := t.names[string(name)]; ok && n.parent == parent {
+		return n
+	}
+	base := string(name)
+	uid, _ := ParsePodName(base)
+	n := podName{parent, parent + "/" + base, uid}
+	if t.names == nil {
+		t.names = map[string]podName{}
+	}
+	t.names[base] = n
+	return n
 }
 
 // longestUID bounds what is taken for a pod's UID. The API server's have 36
@@ -173,7 +197,10 @@ const longestUID = 128
 func ParsePodName(base string) (uid string, ok bool) {
 	escaped, plain := strings.CutPrefix(base, "pod")
 	if plain {
-		return escaped, isUID(escaped)
+		if !isUID(escaped) {
+			return "", false
+		}
+		return escaped, true
 	}
 	slice, isSlice := strings.CutSuffix(base, ".slice")
 	dash := strings.LastIndexByte(slice, '-')
@@ -183,7 +210,10 @@ func ParsePodName(base string) (uid string, ok bool) {
 	parent := strings.TrimSuffix(strings.TrimSuffix(slice[:dash], "-burstable"), "-besteffort")
 	escaped, isPod := strings.CutPrefix(slice[dash+1:], "pod")
 	uid = strings.ReplaceAll(escaped, "_", "-")
-	return uid, isPod && isKubepods(parent+".slice") && isUID(uid)
+	if !isPod || !isKubepods(parent+".slice") || !isUID(uid) {
+		return "", false
+	}
+	return uid, true
 }
 
 func isUID(text string) bool {

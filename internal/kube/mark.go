@@ -127,7 +127,9 @@ func (c *Client) patchNode(ctx context.Context, kind types.PatchType, patch any,
 	err = c.rest.Patch(kind).Resource("nodes").Name(c.node).SubResource(subresources...).
 		Timeout(requestTimeout).Body(body).Do(ctx).Into(node)
 	if err == nil {
-		c.view.change(func() { c.view.own.take(node) })
+		c.view.mu.Lock()
+		c.view.own.take(node)
+		c.view.mu.Unlock()
 	}
 	return err
 }

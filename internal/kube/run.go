@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// coalesce is how long a change waits for others that come with it.
+// coalesce is how long after a state the next one comes at the soonest.
 const coalesce = 2 * time.Millisecond
 
 // Run watches until ctx ends, also while the API server is away. It calls
@@ -32,24 +32,20 @@ func (c *Client) Run(ctx context.Context, changed func(Snapshot)) error {
 }
 
 func (v *view) publish(ctx context.Context, changed func(Snapshot)) {
-	last, first := Snapshot{}, true
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-v.kick:
 		}
+		if s, ok := v.snapshot(); ok {
+			changed(s)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(coalesce):
 		}
-		s, ok := v.snapshot()
-		if !ok || !first && same(last, s) {
-			continue
-		}
-		last, first = s, false
-		changed(s)
 	}
 }
 

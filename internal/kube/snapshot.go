@@ -4,21 +4,15 @@
 // node and its pods, and writes the node's condition, label and Events.
 package kube
 
-import (
-	"time"
-
-	"github.com/temper-sched/temper/internal/policy"
-)
+import "github.com/temper-sched/temper/internal/policy"
 
 // Snapshot is what the API server said last about this node. It stays while
 // the API server is away.
 type Snapshot struct {
-	Pods []policy.Pod // without cgroups; only those that are neither Succeeded nor Failed; by UID
+	Pods []policy.Pod // without cgroups; only those that are neither Succeeded nor Failed; the oldest first
 	Node Node
 	// Connected is false while the watches are broken: the rest is old then.
 	Connected bool
-	// Seen is when this process heard first of each pod, by UID.
-	Seen map[string]time.Time
 }
 
 // Node is what the agent needs to know of its own node object.

@@ -3,13 +3,9 @@
 package kube
 
 import (
-	"cmp"
-	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,6 +23,7 @@ type view struct {
 
 	mu    sync.Mutex
 	pods  map[types.UID]*podEntry // by the object's UID
+	order []*podEntry             // the same, by compare
 	node  Node
 	own   ownMarks
 	alive struct{ pods, node bool }
@@ -38,18 +35,21 @@ type podEntry struct {
 	object  types.UID
 	pod     policy.Pod
 	claimed bool // its UID, by an annotation
-	seen    time.Time
 }
 
 func newView(th tier.Thresholds) *view {
 	return &view{thresholds: th, kick: make(chan struct{}, 1), pods: map[types.UID]*podEntry{}}
 }
 
-// change runs f alone and has a snapshot made afterwards.
-func (v *view) change(f func()) {
+// change runs f alone and has a snapshot made afterwards, if f says that what is
+// in one has changed: most of what kubelet writes about a pod is not.
+func (v *view) change(f func() bool) {
 	v.mu.Lock()
-	f()
+	changed := f()
 	v.mu.Unlock()
+	if !changed {
+		return
+	}
 	select {
 	case v.kick <- struct{}{}:
 	default: // one is due anyway
@@ -57,46 +57,36 @@ func (v *view) change(f func()) {
 }
 
 // snapshot is false until both feeds were complete once: before, a pod that is
-// missing would look like one that is gone.
+// missing would look like one that is gone. Of one UID it has the pod whose own it
+// is, else the oldest: whoever may create pods may claim to mirror any, and shall
+// change nothing about it by that.
 func (v *view) snapshot() (Snapshot, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.began.pods || !v.began.node {
 		return Snapshot{}, false
 	}
-	entries := slices.SortedFunc(maps.Values(v.pods), (*podEntry).compare)
-	s := Snapshot{
-		Node: v.node, Connected: v.alive.pods && v.alive.node,
-		Pods: make([]policy.Pod, 0, len(entries)), Seen: make(map[string]time.Time, len(entries)),
-	}
-	for i, e := range entries {
-		if i == 0 || entries[i-1].pod.UID != e.pod.UID {
-			s.Pods = append(s.Pods, e.pod)
-			s.Seen[e.pod.UID] = e.seen
+	s := Snapshot{Node: v.node, Connected: v.alive.pods && v.alive.node, Pods: make([]policy.Pod, 0, len(v.order))}
+	claimed := map[string]bool{}
+	for _, e := range v.order {
+		if e.claimed {
+			owner := v.pods[types.UID(e.pod.UID)]
+			if claimed[e.pod.UID] || owner != nil && !owner.claimed {
+				continue
+			}
+			claimed[e.pod.UID] = true
 		}
+		s.Pods = append(s.Pods, e.pod)
 	}
 	return s, true
 }
 
-// compare orders by UID, and of one UID puts first the pod that has it. Whoever
-// may create pods may claim to mirror any, and shall change nothing about it by
-// that.
+// compare orders as policy.Older, and no two as equal.
 func (e *podEntry) compare(other *podEntry) int {
-	if c := strings.Compare(e.pod.UID, other.pod.UID); c != 0 {
+	if c := policy.Older(&e.pod, &other.pod); c != 0 {
 		return c
 	}
-	if e.claimed != other.claimed {
-		if other.claimed {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(e.pod.Created.Compare(other.pod.Created), strings.Compare(string(e.object), string(other.object)))
-}
-
-// same tells whether nobody needs to hear of b after a.
-func same(a, b Snapshot) bool {
-	return a.Connected == b.Connected && a.Node == b.Node && reflect.DeepEqual(a.Pods, b.Pods)
+	return strings.Compare(string(e.object), string(other.object))
 }
 
 // podSink and nodeSink are the view as the feeds see it.
@@ -106,73 +96,93 @@ type (
 )
 
 func (s podSink) connected(is bool) {
-	s.change(func() {
+	s.change(func() bool {
+		before := s.alive.pods
 		s.alive.pods = is
 		s.began.pods = s.began.pods || is
+		return is != before
 	})
 }
 
 func (s podSink) replace(all []runtime.Object) {
-	s.change(func() {
-		old := s.pods
-		s.pods = make(map[types.UID]*podEntry, len(all))
+	s.change(func() bool {
+		s.pods, s.order = make(map[types.UID]*podEntry, len(all)), nil
 		for _, object := range all {
-			s.put(object, old)
+			s.put(object)
 		}
+		return true
 	})
 }
 
 func (s podSink) apply(event watch.Event) {
-	s.change(func() {
+	s.change(func() bool {
 		if p, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Deleted {
-			delete(s.pods, p.UID)
-			return
+			return s.drop(p)
 		}
-		s.put(event.Object, s.pods)
+		return s.put(event.Object)
 	})
 }
 
-// put enters the pod as seen first when old says.
-func (s podSink) put(object runtime.Object, old map[types.UID]*podEntry) {
+// put enters the pod and tells whether that changes anything.
+func (s podSink) put(object runtime.Object) bool {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
-		return
+		return false
 	}
-	e := &podEntry{object: p.UID, seen: time.Now()}
-	if before, ok := old[p.UID]; ok {
-		e.seen = before.seen
-	}
+	e := &podEntry{object: p.UID}
 	if e.pod, ok = podOf(p, s.thresholds); !ok {
-		delete(s.pods, p.UID)
-		return
+		return s.drop(p)
 	}
 	_, e.claimed = cgroupUID(p)
+	if before, ok := s.pods[p.UID]; ok && before.claimed == e.claimed && before.pod.Equal(e.pod) {
+		return false
+	}
+	s.drop(p)
 	s.pods[p.UID] = e
+	at, _ := slices.BinarySearchFunc(s.order, e, (*podEntry).compare)
+	s.order = slices.Insert(s.order, at, e)
+	return true
+}
+
+// drop forgets the pod and tells whether it was known.
+func (s podSink) drop(p *corev1.Pod) bool {
+	e, had := s.pods[p.UID]
+	if had {
+		delete(s.pods, p.UID)
+		at, _ := slices.BinarySearchFunc(s.order, e, (*podEntry).compare)
+		s.order = slices.Delete(s.order, at, at+1)
+	}
+	return had
 }
 
 func (s nodeSink) connected(is bool) {
-	s.change(func() {
+	s.change(func() bool {
+		before := s.alive.node
 		s.alive.node = is
 		s.began.node = s.began.node || is
+		return is != before
 	})
 }
 
 func (s nodeSink) replace(all []runtime.Object) {
-	s.change(func() {
+	s.change(func() bool {
 		s.node, s.own = Node{}, ownMarks{}
 		for _, object := range all {
 			s.put(object)
 		}
+		return true
 	})
 }
 
 func (s nodeSink) apply(event watch.Event) {
-	s.change(func() {
+	s.change(func() bool {
+		before := s.node
 		if event.Type == watch.Deleted {
 			s.node, s.own = Node{}, ownMarks{}
-			return
+		} else {
+			s.put(event.Object)
 		}
-		s.put(event.Object)
+		return s.node != before
 	})
 }
 

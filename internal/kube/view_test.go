@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -116,9 +118,6 @@ func TestFeedSurvivesTheServer(t *testing.T) {
 		if !got.Connected || len(got.Pods) != 2 {
 			t.Errorf("server back: %+v", got)
 		}
-		if got.Seen["aaaa-1"] != first.Seen["aaaa-1"] || !got.Seen["bbbb-2"].After(first.Seen["aaaa-1"]) {
-			t.Errorf("first seen: %v, before %v", got.Seen, first.Seen)
-		}
 	})
 }
 
@@ -143,6 +142,40 @@ func TestFeedGoesOnWhereTheWatchEnded(t *testing.T) {
 		pass(time.Second)
 		if got := last(); !got.Connected || s.asked() != 2 {
 			t.Errorf("after an expired watch: connected %v, %d lists", got.Connected, s.asked())
+		}
+	})
+}
+
+// TestPublish: a change is told at once, those that come soon after it together,
+// and what changes nothing not at all.
+func TestPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(thresholds)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var told []time.Duration
+		began := time.Now()
+		go v.publish(ctx, func(Snapshot) { told = append(told, time.Since(began)) })
+		nodeSink{v}.connected(true)
+		podSink{v}.replace(nil)
+		podSink{v}.connected(true)
+		pass(time.Second)
+		told, began = nil, time.Now()
+
+		pods := podSink{v}
+		say := func(uid types.UID, message string) {
+			pods.apply(watch.Event{Type: watch.Modified, Object: pod(func(p *corev1.Pod) { p.UID, p.Status.Message = uid, message })})
+			synctest.Wait()
+		}
+		say("aaaa-1", "")
+		say("bbbb-2", "")
+		say("cccc-3", "")
+		pass(time.Second)
+		say("aaaa-1", "pulling")
+		pods.apply(watch.Event{Type: watch.Deleted, Object: pod(func(p *corev1.Pod) { p.UID = "dddd-4" })})
+		pass(time.Second)
+		if want := []time.Duration{0, coalesce}; !slices.Equal(told, want) {
+			t.Errorf("told after %v, want %v", told, want)
 		}
 	})
 }

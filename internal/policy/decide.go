@@ -3,9 +3,9 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/temper-sched/temper/internal/tier"
 	"github.com/temper-sched/temper/internal/topology"
@@ -55,7 +55,7 @@ func known(obs Observation) []*Pod {
 	for i := range obs.Pods {
 		pods[i] = &obs.Pods[i]
 	}
-	slices.SortFunc(pods, older)
+	slices.SortFunc(pods, Older)
 	return slices.DeleteFunc(pods, func(p *Pod) bool {
 		again := seen[p.ID]
 		seen[p.ID] = true
@@ -63,8 +63,12 @@ func known(obs Observation) []*Pod {
 	})
 }
 
-func older(a, b *Pod) int {
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+// Older orders pods, the one that keeps its fence longer first.
+func Older(a, b *Pod) int {
+	if c := a.Created.Compare(b.Created); c != 0 {
+		return c
+	}
+	return strings.Compare(a.UID, b.UID)
 }
 
 func wholeCPUs(milli int64) int {

@@ -356,7 +356,7 @@ func checkArrival(t *testing.T, plan Plan, obs Observation) {
 		arrived.ID = 1000
 		more := obs
 		more.Pods = append(slices.Clone(obs.Pods), arrived)
-		after := byID(Decide(plan, more))
+		after := byID(Decide(plan, more).Groups)
 		for _, g := range plan.Groups {
 			if now := after[g.ID].Fence; !slices.Equal(now, g.Fence) {
 				moved = fmt.Sprintf("the fence of %d was %v, is %v", g.ID, g.Fence, now)

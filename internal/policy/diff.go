@@ -63,27 +63,40 @@ func Diff(prev, next Plan) []Op {
 	if prev.Lend != next.Lend {
 		ops = append(ops, Op{Kind: OpLend, Lend: next.Lend})
 	}
-	before, after := byID(prev), byID(next)
-	// Only what differs is put in order: an agent compares two plans of hundreds
-	// of groups for each pod that comes or goes.
+	// An agent compares two plans of hundreds of groups for each pod that comes or
+	// goes: only what differs is looked up and put in order.
+	prev.Groups, next.Groups = unlike(prev.Groups, next.Groups)
+	before, after := byID(prev.Groups), byID(next.Groups)
 	var removed, set []Op
 	for _, g := range prev.Groups {
-		if _, kept := after[g.ID]; !kept {
+		if after[g.ID] == nil {
 			removed = append(removed, Op{Kind: OpRemove, Group: g})
 		}
 	}
 	for _, g := range next.Groups {
-		if old, had := before[g.ID]; !had || !sameGroup(old, g) {
+		if old := before[g.ID]; old == nil || !sameGroup(old, &g) {
 			set = append(set, Op{Kind: OpSet, Group: g})
 		}
 	}
 	return slices.Concat(ops, ordered(removed), ordered(set))
 }
 
-func byID(p Plan) map[uint64]Group {
-	m := make(map[uint64]Group, len(p.Groups))
-	for _, g := range p.Groups {
-		m[g.ID] = g
+// unlike leaves out the groups that both begin with or both end with.
+func unlike(a, b []Group) (restA, restB []Group) {
+	same := func(x, y *Group) bool { return x.ID == y.ID && sameGroup(x, y) }
+	for len(a) > 0 && len(b) > 0 && same(&a[0], &b[0]) {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && same(&a[len(a)-1], &b[len(b)-1]) {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
+}
+
+func byID(groups []Group) map[uint64]*Group {
+	m := make(map[uint64]*Group, len(groups))
+	for i := range groups {
+		m[groups[i].ID] = &groups[i]
 	}
 	return m
 }
@@ -97,6 +110,6 @@ func ordered(ops []Op) []Op {
 
 // sameGroup compares what the kernel acts on. The path does not count: it is
 // absent in plans read back, and the id stands for it.
-func sameGroup(a, b Group) bool {
+func sameGroup(a, b *Group) bool {
 	return a.Tier == b.Tier && a.EachChild == b.EachChild && slices.Equal(a.Fence, b.Fence)
 }

@@ -109,9 +109,14 @@ func (f *fences) makePools(top topology.Topology) {
 
 // plan gives the groups that want them their fences, the older groups first.
 func (f *fences) plan(prev Plan, groups []Group, wanted []demand) {
-	before := byID(prev)
+	before := map[uint64][]int{}
+	for i := range prev.Groups {
+		if g := &prev.Groups[i]; len(g.Fence) > 0 {
+			before[g.ID] = g.Fence
+		}
+	}
 	for _, d := range wanted {
-		f.keep(d, before[groups[d.group].ID].Fence)
+		f.keep(d, before[groups[d.group].ID])
 	}
 	for i := range wanted {
 		groups[wanted[i].group].NotFenced = f.place(wanted, i)

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temper-sched/temper/internal/tier"
@@ -36,4 +37,11 @@ type Pod struct {
 	ID     uint64 `json:"id,omitempty"`
 	// Exclusive are the CPUs that kubelet's CPU manager gave to it alone.
 	Exclusive []int `json:"exclusive,omitempty"`
+}
+
+// Equal tells whether nothing of the pod differs.
+func (p Pod) Equal(q Pod) bool {
+	return p.UID == q.UID && p.Namespace == q.Namespace && p.Name == q.Name && p.Created.Equal(q.Created) &&
+		p.Tier == q.Tier && p.Why == q.Why && p.MilliCPU == q.MilliCPU &&
+		p.Cgroup == q.Cgroup && p.ID == q.ID && slices.Equal(p.Exclusive, q.Exclusive)
 }

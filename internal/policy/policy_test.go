@@ -162,7 +162,7 @@ func TestDiffLines(t *testing.T) {
 
 // replay carries out ops, which only tests do.
 func replay(p Plan, ops []Op) Plan {
-	groups := byID(p)
+	groups := byID(p.Groups)
 	for _, op := range ops {
 		switch op.Kind {
 		case OpLend:
@@ -170,12 +170,12 @@ func replay(p Plan, ops []Op) Plan {
 		case OpRemove:
 			delete(groups, op.Group.ID)
 		case OpSet:
-			groups[op.Group.ID] = op.Group
+			groups[op.Group.ID] = &op.Group
 		}
 	}
 	p.Groups = nil
 	for _, g := range groups {
-		p.Groups = append(p.Groups, g)
+		p.Groups = append(p.Groups, *g)
 	}
 	p.Groups = byPath(p.Groups)
 	return p

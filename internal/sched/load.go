@@ -405,6 +405,14 @@ func (s *Scheduler) Apply(p policy.Plan) error {
 	return s.run("temper_requeue")
 }
 
+// Generation returns the number of the plan in force, 0 before the first.
+func (s *Scheduler) Generation() (uint64, error) {
+	if err := s.check(); err != nil {
+		return 0, err
+	}
+	return s.plans.current()
+}
+
 // Plan returns the plan in force. Groups carry ids only.
 func (s *Scheduler) Plan() (policy.Plan, error) {
 	if err := s.check(); err != nil {

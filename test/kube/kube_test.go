@@ -425,7 +425,7 @@ func TestOutage(t *testing.T) {
 		_, ok := find(s, "after")
 		return ok && s.Connected
 	})
-	if len(after.Pods) != 2 || after.Seen[before.Pods[0].UID] != before.Seen[before.Pods[0].UID] {
-		t.Errorf("got %+v, want both pods, the first seen as before", after)
+	if len(after.Pods) != 2 || !after.Pods[0].Equal(before.Pods[0]) {
+		t.Errorf("got %+v, want both pods, the first as before", after)
 	}
 }
