@@ -52,8 +52,11 @@ type demand struct {
 func newFences(obs Observation) *fences {
 	f := &fences{claims: map[int]int{}}
 	exclusive := map[int]bool{}
-	for _, p := range obs.Pods {
-		for _, id := range slices.Compact(slices.Sorted(slices.Values(p.Exclusive))) {
+	for i := range obs.Pods {
+		if len(obs.Pods[i].Exclusive) == 0 {
+			continue
+		}
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(obs.Pods[i].Exclusive))) {
 			exclusive[id] = true
 			f.claims[id]++
 		}
