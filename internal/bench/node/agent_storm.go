@@ -49,7 +49,7 @@ func (s *agentStep) storm(ctx context.Context) error {
 	}
 	defer engine.Close()
 	s.result.Latency, s.result.Lag = bench.NewHist(), bench.NewHist()
-	st := &storm{agentStep: s, eye: &planEye{engine: engine, from: s.from, result: &s.result}, sample: s.from}
+	st := &storm{agentStep: s, eye: &planEye{engine: engine, api: s.api, from: s.from, result: &s.result}, sample: s.from}
 	random := rand.New(rand.NewPCG(s.node.spec.seedAt(s.step), 0))
 	until := min(s.from+stormFor, s.to)
 	for next := s.from; ; {
@@ -96,7 +96,7 @@ func (s *storm) come() error {
 	}
 	s.result.Requests++
 	s.sample += sampleEvery
-	return s.eye.expect(coming{id, now})
+	return s.eye.expect(coming{id, p.Path(), now})
 }
 
 // leave removes the oldest pods until there are no more than most.
@@ -111,13 +111,15 @@ func (s *storm) leave(most int) error {
 
 // coming is a pod of which the plan in force does not know yet.
 type coming struct {
-	id  uint64
-	due time.Duration // since when both its object and its cgroup were there
+	id   uint64
+	path string        // of its object
+	made time.Duration // when both its object and its cgroup were there
 }
 
 // planEye sees which pods the plan in force has.
 type planEye struct {
 	engine     *sched.Scheduler
+	api        *kubetest.Server
 	generation uint64
 	waiting    []coming
 	from       time.Duration
@@ -163,8 +165,9 @@ func (e *planEye) last(ctx context.Context) error {
 	return nil
 }
 
-// look reads the plan if it is another than before. What counts is the moment
-// before reading, which takes longer than any change to the maps.
+// look reads the plan if it is another than before. What counts is from the
+// moment when the pod's cgroup was there and the API server had sent its event to
+// the moment before reading, which takes longer than any change to the maps.
 func (e *planEye) look() {
 	for len(e.waiting) > 0 {
 		state, err := e.engine.State()
@@ -180,9 +183,13 @@ func (e *planEye) look() {
 				left = append(left, c)
 				continue
 			}
-			took := max(now-c.due, 0)
+			due := c.made
+			if told := e.api.Told(c.path); !told.IsZero() {
+				due = max(due, monotonic()-time.Since(told))
+			}
+			took := max(now-due, 0)
 			e.result.Latency.Record(took)
-			e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: c.due - e.from, Latency: took}))
+			e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: due - e.from, Latency: took}))
 		}
 		e.waiting = left
 	}

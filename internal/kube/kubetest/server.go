@@ -31,6 +31,7 @@ type Server struct {
 	objects  map[string]Object // by path: pods/UID, nodes/NAME
 	history  []change
 	grown    chan struct{} // closed when history grows
+	told     map[string]time.Time
 	events   []Event
 	requests map[string]int // by what they were
 }
@@ -56,7 +57,7 @@ type Event struct {
 
 // New returns a server that serves on the loopback once it is started.
 func New() *Server {
-	return &Server{address: "127.0.0.1:0", version: 1, objects: map[string]Object{}, grown: make(chan struct{}), requests: map[string]int{}}
+	return &Server{address: "127.0.0.1:0", version: 1, objects: map[string]Object{}, grown: make(chan struct{}), told: map[string]time.Time{}, requests: map[string]int{}}
 }
 
 // Start serves, at the same address as before.
@@ -123,6 +124,19 @@ func (a *Server) Drop(path string) {
 		a.record("DELETED", path, o)
 		delete(a.objects, path)
 	}
+}
+
+// Told is when a watcher was sent the last event of an object; zero if none was.
+func (a *Server) Told(path string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.told[path]
+}
+
+func (a *Server) tells(path string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told[path] = time.Now()
 }
 
 // record gives an object its version. Versions of an object share nothing, so
@@ -305,13 +319,15 @@ func (a *Server) watch(w http.ResponseWriter, r *http.Request, chosen func(strin
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
+	_ = http.NewResponseController(w).Flush()
 	for {
-		_ = http.NewResponseController(w).Flush()
 		changes, grown := a.since(since)
 		for _, c := range changes {
 			since = c.version
 			if chosen(c.path, c.object) {
 				_ = out.Encode(Object{"type": c.kind, "object": c.object})
+				a.tells(c.path) // before it is: what is counted from here leaves nothing out
+				_ = http.NewResponseController(w).Flush()
 			}
 		}
 		if len(changes) > 0 {
