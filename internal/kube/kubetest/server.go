@@ -316,16 +316,18 @@ func (a *Server) watch(w http.ResponseWriter, r *http.Request, chosen func(strin
 	since, _ := strconv.Atoi(q.Get("resourceVersion"))
 	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds"))
 	end := time.After(time.Duration(max(seconds, 1)) * time.Second)
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", streamType)
+	out := newEventStream(w)
 	w.WriteHeader(http.StatusOK)
-	out := json.NewEncoder(w)
 	_ = http.NewResponseController(w).Flush()
 	for {
 		changes, grown := a.since(since)
 		for _, c := range changes {
 			since = c.version
 			if chosen(c.path, c.object) {
-				_ = out.Encode(Object{"type": c.kind, "object": c.object})
+				if err := out.write(c.kind, c.object); err != nil {
+					return
+				}
 				a.tells(c.path) // before it is: what is counted from here leaves nothing out
 				_ = http.NewResponseController(w).Flush()
 			}
