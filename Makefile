@@ -103,8 +103,8 @@ kube: ## builds a real control plane in the cache: PROGRAMS="etcd kube-apiserver
 kube-api-test: ## internal/kube and the released manifests against a real API server
 	go run ./tools/matrix -only '^kube$$'
 
-fuzz: ## every fuzz test, one to a CPU at a time: FUZZTIME=10s for each
-	go run ./tools/fuzz -time $(or $(FUZZTIME),10s)
+fuzz: ## every fuzz test, one to a CPU at a time: FUZZTIME=10s for each, FUZZ=ParseList only such
+	go run ./tools/fuzz -time $(or $(FUZZTIME),10s) -only "$(FUZZ)"
 
 generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all generated files: BPF objects and their Go bindings
 	go generate ./...

@@ -55,6 +55,11 @@ func TestAdoptedByTheNextProcess(t *testing.T) {
 	if len(plan.Groups) != 1 || plan.Groups[0].ID != cgroupID(t, pod) || len(plan.Groups[0].Fence) != 1 {
 		t.Errorf("plan found: %+v", plan)
 	}
+	for id, want := range map[uint64]bool{plan.Groups[0].ID: true, plan.Groups[0].ID + 1<<40: false} {
+		if has, err := second.Has(id); has != want || err != nil {
+			t.Errorf("the plan has cgroup %d: %v, %v", id, has, err)
+		}
+	}
 
 	cfg.DeadMan = time.Minute
 	third := attach(t, cfg)

@@ -413,6 +413,14 @@ func (s *Scheduler) Generation() (uint64, error) {
 	return s.plans.current()
 }
 
+// Has tells whether the plan in force names a cgroup.
+func (s *Scheduler) Has(cgroup uint64) (bool, error) {
+	if err := s.check(); err != nil {
+		return false, err
+	}
+	return s.plans.has(cgroup)
+}
+
 // Plan returns the plan in force. Groups carry ids only.
 func (s *Scheduler) Plan() (policy.Plan, error) {
 	if err := s.check(); err != nil {

@@ -104,6 +104,26 @@ func (m *planMaps) current() (uint64, error) {
 	return generation, nil
 }
 
+// has looks a cgroup up in the plan in force, again if another takes its place
+// meanwhile: its slot may be written by then.
+func (m *planMaps) has(cgroup uint64) (bool, error) {
+	for {
+		generation, err := m.current()
+		if err != nil || generation == 0 {
+			return false, err
+		}
+		var g schedTemperGroup
+		err = m.groups.Lookup(schedTemperGroupKey{Cgroup: cgroup, Slot: uint32(generation & 1)}, &g)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return false, fmt.Errorf("read plan groups: %w", err)
+		}
+		now, againErr := m.current()
+		if againErr != nil || now == generation {
+			return err == nil, againErr
+		}
+	}
+}
+
 // fill writes the plan for the next generation into the slot not in force.
 func (m *planMaps) fill(p policy.Plan) (next uint64, err error) {
 	current, err := m.current()

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fuzz runs every fuzz test of the repository, each for a while and with
-// one worker, some at the same time, and stops at the first that fails.
+// one worker, some at the same time, and stops at the first that fails. A worker
+// that gets no CPU for 10 s counts as hung, so leave it the machine.
 //
-//	fuzz -time 10s -jobs 2
+//	fuzz -time 10s -jobs 2 -only 'FuzzParse'
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,13 +31,14 @@ import (
 func main() {
 	each := flag.Duration("time", 10*time.Second, "how long to run each fuzz test")
 	jobs := flag.Int("jobs", runtime.NumCPU(), "how many fuzz tests to run at the same time")
+	only := flag.String("only", "", "regular expression of the fuzz tests to run; all without it")
 	flag.Parse()
 	if *jobs < 1 {
 		fmt.Fprintln(os.Stderr, "fuzz: -jobs must be 1 or more")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := runAll(ctx, *each, *jobs, os.Stdout)
+	err := runAll(ctx, *only, *each, *jobs, os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
@@ -46,14 +49,21 @@ func main() {
 // target is a fuzz test.
 type target struct{ pkg, name string }
 
-func runAll(ctx context.Context, each time.Duration, jobs int, out io.Writer) error {
+func runAll(ctx context.Context, only string, each time.Duration, jobs int, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "test", "-list", "^Fuzz", "./...")
 	cmd.Stderr = os.Stderr
 	list, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("list fuzz tests: %w", err)
 	}
-	targets := parseList(list)
+	chosen, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	targets := slices.DeleteFunc(parseList(list), func(t target) bool { return !chosen.MatchString(t.name) })
+	if len(targets) == 0 {
+		return fmt.Errorf("-only %s: no fuzz test has such a name", only)
+	}
 	var done atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(jobs)

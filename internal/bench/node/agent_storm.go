@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -14,25 +15,20 @@ import (
 )
 
 const (
-	// lookEvery is how often the kernel is asked what plan is in force while a pod
-	// waits for it: as exact as its latency is.
+	// lookEvery is how often the kernel is asked whether the plan in force has the
+	// pods that wait for it: as exact as their latencies are.
 	lookEvery = 200 * time.Microsecond
 	// stormFor is how long pods come and go, and aliveStorm how many of them are
 	// there at a time.
 	stormFor   = 2 * time.Second
 	aliveStorm = 60
-	// sampleEvery is how often one of them is watched until it is in force.
-	// Reading a plan takes the instrument's CPU for milliseconds, which the API
-	// server needs.
-	sampleEvery = 40 * time.Millisecond
 )
 
 // storm is pods that come and go.
 type storm struct {
 	*agentStep
-	eye    *planEye
-	alive  []stormPod
-	sample time.Duration // when the next pod is watched
+	eye   *planEye
+	alive []stormPod
 }
 
 type stormPod struct {
@@ -40,8 +36,7 @@ type stormPod struct {
 	dir string
 }
 
-// storm lets pods come and go at random moments and notes when those that are
-// watched are in force.
+// storm lets pods come and go at random moments and notes when each is in force.
 func (s *agentStep) storm(ctx context.Context) error {
 	engine, err := sched.Open(sched.DefaultPinDir)
 	if err != nil {
@@ -49,7 +44,7 @@ func (s *agentStep) storm(ctx context.Context) error {
 	}
 	defer engine.Close()
 	s.result.Latency, s.result.Lag = bench.NewHist(), bench.NewHist()
-	st := &storm{agentStep: s, eye: &planEye{engine: engine, api: s.api, from: s.from, result: &s.result}, sample: s.from}
+	st := &storm{agentStep: s, eye: &planEye{engine: engine, api: s.api, from: s.from, result: &s.result}}
 	random := rand.New(rand.NewPCG(s.node.spec.seedAt(s.step), 0))
 	until := min(s.from+stormFor, s.to)
 	for next := s.from; ; {
@@ -85,18 +80,12 @@ func (s *storm) come() error {
 		return err
 	}
 	s.result.Ops++
+	s.result.Requests++
 	s.alive = append(s.alive, stormPod{p, dir})
 	now := monotonic()
-	if now < s.sample {
-		return nil
-	}
 	id, err := cgroupID(dir)
-	if err != nil {
-		return err
-	}
-	s.result.Requests++
-	s.sample += sampleEvery
-	return s.eye.expect(coming{id, p.Path(), now})
+	s.eye.waiting = append(s.eye.waiting, coming{id, p.Path(), now})
+	return err
 }
 
 // leave removes the oldest pods until there are no more than most.
@@ -116,25 +105,13 @@ type coming struct {
 	made time.Duration // when both its object and its cgroup were there
 }
 
-// planEye sees which pods the plan in force has.
+// planEye sees when the plan in force has the pods that wait for it.
 type planEye struct {
-	engine     *sched.Scheduler
-	api        *kubetest.Server
-	generation uint64
-	waiting    []coming
-	from       time.Duration
-	result     *bench.Result
-}
-
-// expect has a pod watched that has just come: the plan of now cannot have it.
-func (e *planEye) expect(c coming) error {
-	state, err := e.engine.State()
-	if err != nil {
-		return fmt.Errorf("watch plan: %w", err)
-	}
-	e.generation = state.Generation
-	e.waiting = append(e.waiting, c)
-	return nil
+	engine  *sched.Scheduler
+	api     *kubetest.Server
+	waiting []coming
+	from    time.Duration
+	result  *bench.Result
 }
 
 // watch looks until a moment.
@@ -165,32 +142,20 @@ func (e *planEye) last(ctx context.Context) error {
 	return nil
 }
 
-// look reads the plan if it is another than before. What counts is from the
-// moment when the pod's cgroup was there and the API server had sent its event to
-// the moment before reading, which takes longer than any change to the maps.
+// look asks for each pod whether the plan has it. What counts is from the moment
+// when the pod's cgroup was there and the API server had sent its event.
 func (e *planEye) look() {
-	for len(e.waiting) > 0 {
-		state, err := e.engine.State()
-		if err != nil || state.Generation == e.generation {
-			return
+	e.waiting = slices.DeleteFunc(e.waiting, func(c coming) bool {
+		if has, err := e.engine.Has(c.id); err != nil || !has {
+			return false // it is being replaced, or does not have it yet
 		}
-		now := monotonic()
-		ids := planned(e.engine)
-		e.generation = state.Generation
-		var left []coming
-		for _, c := range e.waiting {
-			if !ids[c.id] {
-				left = append(left, c)
-				continue
-			}
-			due := c.made
-			if told := e.api.Told(c.path); !told.IsZero() {
-				due = max(due, monotonic()-time.Since(told))
-			}
-			took := max(now-due, 0)
-			e.result.Latency.Record(took)
-			e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: due - e.from, Latency: took}))
+		now, due := monotonic(), c.made
+		if told := e.api.Told(c.path); !told.IsZero() {
+			due = max(due, now-time.Since(told))
 		}
-		e.waiting = left
-	}
+		took := max(now-due, 0)
+		e.result.Latency.Record(took)
+		e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: due - e.from, Latency: took}))
+		return true
+	})
 }
