@@ -26,7 +26,7 @@ func (p *Point) Charts(s *Section) []Figure {
 	var out []Figure
 	rivals := p.Rivals()
 	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
-		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds))})
+		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds)) + p.objective()})
 	}
 	if p.Measured(func(c Cell) stats.Estimate { return c.Growth }) {
 		out = append(out, Figure{p.growth(rivals).svg(), "The same over each arm's own tail without background, seen closer. What leaves at the top goes on above."})
@@ -85,7 +85,7 @@ func (p *Point) AblationCharts(s *Section) []Figure {
 	}
 	var out []Figure
 	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
-		out = append(out, Figure{p.tail(s, rows).svg(), "Temper, and Temper with a part changed or left out."})
+		out = append(out, Figure{p.tail(s, rows).svg(), "Temper, and Temper with a part changed or left out." + p.objective()})
 	}
 	out = append(out, Figure{p.background(rows).svg(), "What background got meanwhile."})
 	if f := p.frontier(rows); f != nil {
@@ -97,10 +97,19 @@ func (p *Point) AblationCharts(s *Section) []Figure {
 func (p *Point) tail(s *Section, rows []Row) *chart {
 	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.P99 }, "p99 "+s.Scenario.Measures+", log", tickMicros, true)
 	if p.SLO > 0 {
-		c.limit, c.note = p.SLO, "objective: 2 × idle p99 of "+stock
+		c.limit, c.note = p.SLO, "objective"
 		c.y.fit(append(c.ys(), p.SLO)...)
 	}
 	return c
+}
+
+// objective says of a caption what the line of that name is; on the line itself
+// it would lie on the data.
+func (p *Point) objective() string {
+	if p.SLO == 0 {
+		return ""
+	}
+	return " The objective is twice the p99 of " + stock + " without background."
 }
 
 // closer is where the close view of the growth ends.
