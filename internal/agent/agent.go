@@ -150,9 +150,9 @@ type loop struct {
 	looked    bool               // and nothing has changed since
 	surveyed  bool               // the CPUs, since the last refresh
 	obs       policy.Observation // the last
-	plan      policy.Plan        // decided from it, if decided
-	decided   bool
-	applied   *policy.Plan // nil: not known
+	plan      policy.Plan
+	from      *policy.Observation // what it was decided from; nil: the kernel side had it
+	applied   *policy.Plan        // nil: not known
 	plannedAt time.Time
 	dirtyAt   time.Time // when the oldest change was heard of that is not in force; zero: none
 

@@ -295,6 +295,33 @@ func TestPodStorm(t *testing.T) {
 	})
 }
 
+// TestCPUsGo: fences leave CPUs that went, also where the cgroups could not be
+// read when that was seen.
+func TestCPUsGo(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.place(1)
+		critical := pod(1)
+		critical.Tier, critical.MilliCPU = 0, 1000
+		w.tell(ready(critical))
+		time.Sleep(time.Second)
+		fence := func() []int {
+			synctest.Wait()
+			groups := w.lastPlan().Groups
+			return groups[len(groups)-1].Fence
+		}
+		if got := fence(); !slices.Equal(got, []int{3}) {
+			t.Fatalf("at first the fence is %v", got)
+		}
+		w.do(func() { w.cpus, w.blind = 2, true })
+		time.Sleep(3 * time.Second)
+		w.do(func() { w.blind = false })
+		time.Sleep(2 * time.Second)
+		if got := fence(); !slices.Equal(got, []int{1}) {
+			t.Errorf("of two CPUs the fence is %v", got)
+		}
+	})
+}
+
 // TestReusedID: a cgroup made again has another id, and a reused id
 // belongs to who has it now.
 func TestReusedID(t *testing.T) {

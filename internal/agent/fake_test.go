@@ -31,6 +31,8 @@ type world struct {
 	support policy.LimitSupport
 	limits  []policy.Limit
 	places  map[string]Place
+	cpus    int
+	blind   bool // cgroups cannot be read
 
 	attaches []time.Duration // since the start of the test
 	detaches []time.Duration
@@ -48,7 +50,7 @@ type world struct {
 
 func newWorld() *world {
 	return &world{
-		start: time.Now(), started: make(chan struct{}), places: map[string]Place{},
+		start: time.Now(), started: make(chan struct{}), places: map[string]Place{}, cpus: 4,
 		state:   sched.State{Kernel: "disabled"},
 		support: policy.LimitSupport{Told: true, Most: 100, Depth: 4},
 	}
@@ -69,9 +71,11 @@ func (w *world) machine() Machine {
 		Uptime: func() time.Duration { return time.Hour + w.since() },
 		Topology: func() (topology.Topology, error) {
 			var t topology.Topology
-			for id := range 4 {
-				t.CPUs = append(t.CPUs, topology.CPU{ID: id, Core: id, Online: true})
-			}
+			w.do(func() {
+				for id := range w.cpus {
+					t.CPUs = append(t.CPUs, topology.CPU{ID: id, Core: id, Online: true})
+				}
+			})
 			return t, nil
 		},
 		Preflight:    func() (c []sched.Check) { w.do(func() { c = slices.Clone(w.checks) }); return c },
@@ -167,6 +171,9 @@ type fakeCgroups struct{ *world }
 func (c fakeCgroups) Look() ([]policy.Group, map[string]Place, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.blind {
+		return nil, nil, errors.New("input/output error")
+	}
 	places := map[string]Place{}
 	maps.Copy(places, c.places)
 	return []policy.Group{{Cgroup: "/kubepods", ID: 1, Tier: 2, EachChild: true}}, places, nil

@@ -234,7 +234,7 @@ func (l *loop) readPlan() {
 	plan, err := l.engine.Plan()
 	l.note("read plan", err)
 	if err == nil {
-		l.plan, l.applied, l.decided = plan, &plan, false
+		l.plan, l.applied, l.from = plan, &plan, nil
 	}
 }
 

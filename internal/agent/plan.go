@@ -17,7 +17,7 @@ import (
 // replan decides from what is there now, and puts it in force. What fails is
 // tried again with the next change or refresh.
 func (l *loop) replan() {
-	since, before := l.dirtyAt, l.obs
+	since := l.dirtyAt
 	l.dirtyAt, l.plannedAt = time.Time{}, time.Now()
 	err := l.observe()
 	l.note("observe node", err)
@@ -27,8 +27,10 @@ func (l *loop) replan() {
 	}
 	// The cgroup of a pod that is not known yet changes nothing, nor does that of
 	// one that is gone.
-	if !l.decided || !same(before, l.obs) {
-		l.plan, l.decided = policy.Decide(l.plan, l.obs), true
+	if l.from == nil || !same(*l.from, l.obs) {
+		l.plan = policy.Decide(l.plan, l.obs)
+		from := l.obs
+		l.from = &from
 		l.tellUnfenced()
 	}
 	if !l.super.held {
