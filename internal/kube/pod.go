@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
@@ -98,13 +97,20 @@ func milliCPU(p *corev1.Pod) int64 {
 	return bounded(total + cpuOf(p.Spec.Overhead))
 }
 
+// cpuOf looks at the order of magnitude first: of 1e10100000, which API servers
+// take, any exact figure has ten million digits.
 func cpuOf(list corev1.ResourceList) int64 {
 	q, ok := list[corev1.ResourceCPU]
-	switch {
-	case !ok || q.Sign() <= 0:
+	if !ok {
 		return 0
-	case q.Cmp(*resource.NewQuantity(maxMilliCPU/1000, resource.DecimalSI)) >= 0:
+	}
+	switch milli := 1000 * q.AsApproximateFloat64(); {
+	case milli <= 0:
+		return 0
+	case milli >= maxMilliCPU:
 		return maxMilliCPU
+	case milli < 1:
+		return 1
 	}
 	return q.MilliValue()
 }

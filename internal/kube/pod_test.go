@@ -102,6 +102,7 @@ func TestMilliCPU(t *testing.T) {
 		"overhead":        {corev1.PodSpec{Containers: []corev1.Container{cpu("1", false)}, Overhead: cpuList("100m")}, 1100},
 		"negative":        {corev1.PodSpec{Containers: []corev1.Container{cpu("-5", false), cpu("1", false)}}, 1000},
 		"absurd":          {corev1.PodSpec{Containers: []corev1.Container{cpu("9223372036854775807", false), cpu("1e30", false)}}, maxMilliCPU},
+		"no figure ends":  {corev1.PodSpec{Containers: []corev1.Container{cpu("1e2147483647", false)}}, maxMilliCPU},
 		"absurd sidecars": {corev1.PodSpec{InitContainers: []corev1.Container{cpu("1e18", true), cpu("1e18", true)}, Overhead: cpuList("1e18")}, maxMilliCPU},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,13 +131,12 @@ func TestNodeOf(t *testing.T) {
 // FuzzPodOf: whatever users write, what comes out is bounded, and a name of a
 // cgroup is never a path.
 func FuzzPodOf(f *testing.F) {
-	f.Add("aaaa-1", hash, "background", "hot", "1500m")
-	f.Add("../x", "a/b", "\x00%s\n", "\xff", "-1e99")
-	f.Fuzz(func(t *testing.T, uid, mirrors, annotation, class, request string) {
-		q, err := resource.ParseQuantity(request)
-		if err != nil {
-			q = resource.Quantity{}
-		}
+	f.Add("aaaa-1", hash, "background", "hot", int64(1500), int32(resource.Milli))
+	f.Add("../x", "a/b", "\x00%s\n", "\xff", int64(-1), int32(99))
+	f.Fuzz(func(t *testing.T, uid, mirrors, annotation, class string, request int64, scale int32) {
+		// Not parsed from text: that alone takes minutes for some, of which API
+		// servers make something short first.
+		q := *resource.NewScaledQuantity(request, resource.Scale(scale))
 		p := pod(func(p *corev1.Pod) {
 			p.UID = types.UID(uid)
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: mirrors, TierAnnotation: annotation}

@@ -213,6 +213,7 @@ func TestPods(t *testing.T) {
 		"nonsense":    {requests("1"), object{kube.TierAnnotation: "\x00%s\"}\n\u202e💥"}, tier.Standard, 1000},
 		"endless":     {requests("1"), object{kube.TierAnnotation: long}, tier.Standard, 1000},
 		"greedy":      {requests("9223372036854775807"), nil, tier.Standard, 1 << 40},
+		"greediest":   {requests("1e10100000"), nil, tier.Standard, 1 << 40},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := c.pod(name, test.spec, test.annotations)
