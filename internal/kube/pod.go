@@ -101,12 +101,10 @@ func milliCPU(p *corev1.Pod) int64 {
 // take, any exact figure has ten million digits.
 func cpuOf(list corev1.ResourceList) int64 {
 	q, ok := list[corev1.ResourceCPU]
-	if !ok {
+	if !ok || q.Sign() <= 0 {
 		return 0
 	}
 	switch milli := 1000 * q.AsApproximateFloat64(); {
-	case milli <= 0:
-		return 0
 	case milli >= maxMilliCPU:
 		return maxMilliCPU
 	case milli < 1:

@@ -103,6 +103,7 @@ func TestMilliCPU(t *testing.T) {
 		"negative":        {corev1.PodSpec{Containers: []corev1.Container{cpu("-5", false), cpu("1", false)}}, 1000},
 		"absurd":          {corev1.PodSpec{Containers: []corev1.Container{cpu("9223372036854775807", false), cpu("1e30", false)}}, maxMilliCPU},
 		"no figure ends":  {corev1.PodSpec{Containers: []corev1.Container{cpu("1e2147483647", false)}}, maxMilliCPU},
+		"nothing, often":  {corev1.PodSpec{Containers: []corev1.Container{cpu("0e2147483647", false)}}, 0},
 		"absurd sidecars": {corev1.PodSpec{InitContainers: []corev1.Container{cpu("1e18", true), cpu("1e18", true)}, Overhead: cpuList("1e18")}, maxMilliCPU},
 	} {
 		t.Run(name, func(t *testing.T) {
