@@ -38,6 +38,10 @@ type agentNode struct {
 // Where the agent serves.
 const agentPort = "127.0.0.1:9464"
 
+// collectAt is how much memory this process has before it collects garbage
+// outside the pauses between windows.
+const collectAt = 320 << 20
+
 // settleWithin bounds the wait for a state that the node is on the way to.
 const settleWithin = 30 * time.Second
 
@@ -49,7 +53,10 @@ func (a *agentNode) start(ctx context.Context) (err error) {
 	if n.spec.Arm.Ops != sched.Name || !n.spec.Arm.NoProbe {
 		return fmt.Errorf("start agent: arm %s: the agent attaches and measures by itself, which is temper:no-probe", n.spec.Arm.Name)
 	}
-	debug.SetGCPercent(400) // an API server allocates
+	// An API server allocates; what it leaves is collected between windows. A
+	// collection within one may have the real-time thread that watches it spin for
+	// a thread that it keeps from running, until the kernel stops it after 0.95 s.
+	debug.SetMemoryLimit(collectAt)
 	if a.dir, err = os.MkdirTemp("", "agent"); err != nil {
 		return fmt.Errorf("start agent: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,6 +43,7 @@ func (s *agentStep) span() (from, to time.Duration) { return s.from, s.to }
 
 // begin starts what the step's point says, at the window's start.
 func (a *agentNode) begin(ctx context.Context, step bench.Step) (window, error) {
+	runtime.GC()
 	l := a.node.spec.Scenario.Load
 	from := monotonic() + l.Warmup + l.Pad + agentLead
 	s := &agentStep{
