@@ -27,7 +27,7 @@ func (l *loop) replan() {
 	}
 	// The cgroup of a pod that is not known yet changes nothing, nor does that of
 	// one that is gone.
-	if l.from == nil || !same(*l.from, l.obs) {
+	if l.from == nil || !l.from.Equal(l.obs) {
 		l.plan = policy.Decide(l.plan, l.obs)
 		from := l.obs
 		l.from = &from
@@ -105,13 +105,6 @@ func (l *loop) observe() (err error) {
 	}
 	l.obs = obs
 	return nil
-}
-
-// same tells whether what is decided from a holds for b.
-func same(a, b policy.Observation) bool {
-	group := func(x, y policy.Group) bool { return x.ID == y.ID && x.Cgroup == y.Cgroup && x.Tier == y.Tier }
-	return slices.Equal(a.Topology.CPUs, b.Topology.CPUs) && slices.EqualFunc(a.Defaults, b.Defaults, group) &&
-		slices.EqualFunc(a.Pods, b.Pods, policy.Pod.Equal)
 }
 
 // tellUnfenced writes an Event on each critical pod that gets no fence, once.

@@ -178,8 +178,10 @@ func (t *Tree) podName(parent string, name []byte) podName {
 		return n
 	}
 	base := string(name)
-	uid, _ := ParsePodName(base)
-	n := podName{parent, parent + "/" + base, uid}
+	n := podName{parent: parent, path: parent + "/" + base}
+	if uid, isPod := ParsePodName(base); isPod {
+		n.uid = uid
+	}
 	if t.names == nil {
 		t.names = map[string]podName{}
 	}
@@ -197,10 +199,7 @@ const longestUID = 128
 func ParsePodName(base string) (uid string, ok bool) {
 	escaped, plain := strings.CutPrefix(base, "pod")
 	if plain {
-		if !isUID(escaped) {
-			return "", false
-		}
-		return escaped, true
+		return escaped, isUID(escaped)
 	}
 	slice, isSlice := strings.CutSuffix(base, ".slice")
 	dash := strings.LastIndexByte(slice, '-')
@@ -210,10 +209,7 @@ func ParsePodName(base string) (uid string, ok bool) {
 	parent := strings.TrimSuffix(strings.TrimSuffix(slice[:dash], "-burstable"), "-besteffort")
 	escaped, isPod := strings.CutPrefix(slice[dash+1:], "pod")
 	uid = strings.ReplaceAll(escaped, "_", "-")
-	if !isPod || !isKubepods(parent+".slice") || !isUID(uid) {
-		return "", false
-	}
-	return uid, true
+	return uid, isPod && isKubepods(parent+".slice") && isUID(uid)
 }
 
 func isUID(text string) bool {

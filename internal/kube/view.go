@@ -26,8 +26,17 @@ type view struct {
 	order []*podEntry             // the same, by compare
 	node  Node
 	own   ownMarks
-	alive struct{ pods, node bool }
-	began struct{ pods, node bool } // alive once
+	feeds struct{ pods, node feedState }
+}
+
+// feedState is whether a feed is complete and followed.
+type feedState struct{ alive, began bool } // now, and once
+
+// set tells whether that changes anything.
+func (f *feedState) set(is bool) bool {
+	changed := is != f.alive
+	f.alive, f.began = is, f.began || is
+	return changed
 }
 
 // podEntry is a pod that counts; it never changes.
@@ -63,10 +72,10 @@ func (v *view) change(f func() bool) {
 func (v *view) snapshot() (Snapshot, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.began.pods || !v.began.node {
+	if !v.feeds.pods.began || !v.feeds.node.began {
 		return Snapshot{}, false
 	}
-	s := Snapshot{Node: v.node, Connected: v.alive.pods && v.alive.node, Pods: make([]policy.Pod, 0, len(v.order))}
+	s := Snapshot{Node: v.node, Connected: v.feeds.pods.alive && v.feeds.node.alive, Pods: make([]policy.Pod, 0, len(v.order))}
 	claimed := map[string]bool{}
 	for _, e := range v.order {
 		if e.claimed {
@@ -96,12 +105,7 @@ type (
 )
 
 func (s podSink) connected(is bool) {
-	s.change(func() bool {
-		before := s.alive.pods
-		s.alive.pods = is
-		s.began.pods = s.began.pods || is
-		return is != before
-	})
+	s.change(func() bool { return s.feeds.pods.set(is) })
 }
 
 func (s podSink) replace(all []runtime.Object) {
@@ -156,12 +160,7 @@ func (s podSink) drop(p *corev1.Pod) bool {
 }
 
 func (s nodeSink) connected(is bool) {
-	s.change(func() bool {
-		before := s.alive.node
-		s.alive.node = is
-		s.began.node = s.began.node || is
-		return is != before
-	})
+	s.change(func() bool { return s.feeds.node.set(is) })
 }
 
 func (s nodeSink) replace(all []runtime.Object) {

@@ -22,6 +22,14 @@ type Observation struct {
 	CPUMax   CPUMax
 }
 
+// Equal tells whether what is decided from o holds for p.
+func (o Observation) Equal(p Observation) bool {
+	sameDefault := func(a, b Group) bool { return a.ID == b.ID && a.Cgroup == b.Cgroup && sameGroup(&a, &b) }
+	return slices.Equal(o.Topology.CPUs, p.Topology.CPUs) && slices.EqualFunc(o.Pods, p.Pods, Pod.Equal) &&
+		slices.EqualFunc(o.Defaults, p.Defaults, sameDefault) && slices.Equal(o.Reserved, p.Reserved) &&
+		o.Lend == p.Lend && o.CPUMax == p.CPUMax
+}
+
 // Pod is a pod of this node.
 type Pod struct {
 	UID       string    `json:"uid"`
