@@ -71,7 +71,9 @@ func (p *Point) ProbeCharts() []Figure {
 	}
 	if p.Measured(some) {
 		c := p.overDensity(p.Rivals(), inversion, "inversion time per critical CPU time, log", tickPower, true)
-		c.y.low, c.y.high, c.floor = c.y.low/10, math.Max(c.y.high, c.y.low*10), "0"
+		// A power of ten, so that what lies at the lower end has a tick there.
+		low := math.Pow(10, math.Floor(math.Log10(c.y.low)+1e-9))
+		c.y.low, c.y.high, c.floor = low/10, math.Max(c.y.high, c.y.low*10), "0"
 		out = append(out, Figure{c.svg(), "Time a critical thread waited while a lower tier ran where it may run, for each second it ran."})
 	}
 	return out
