@@ -59,6 +59,14 @@ static __always_inline struct cpu_ctx *try_lookup_cpu(s32 cpu)
 	return bpf_map_lookup_elem(&cpu_ctxs, &key);
 }
 
+/* What runs on cpu would not yield it to a task of this tier. Of a CPU whose lock is held. */
+static __always_inline bool is_kept(s32 cpu, u32 tier)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+
+	return cctx && cctx->tier <= tier;
+}
+
 static __always_inline u32 cpu_llc(s32 cpu)
 {
 	return (u32)cpu < TEMPER_MAX_CPUS ? topology[cpu].llc : 0;

@@ -253,24 +253,24 @@ __noinline u64 take_grant(struct gate_chain *chain __arg_nonnull, u64 now,
 	return grant;
 }
 
-/* A thread begins, at now, to run below a gate. Returns whether it may with the grant it kept. */
+/* A thread begins, at now, to run below a gate. Returns whether the grant that it kept is lost. */
 __noinline int begin_at_gate(u32 slot, u64 now, u64 kept_ns, u32 kept_epoch)
 {
 	struct gate *g = lookup_gate(slot);
-	bool kept;
+	bool lost;
 
 	if (!g)
-		return false;
+		return true;
 	bpf_spin_lock(&g->lock);
 	/* What came until now found the bucket as full as it was: not as it is when this ends. */
 	if (g->limit.quota_us)
 		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);
 	g->running++;
 	g->began += now;
-	kept = kept_ns && resume_kept(g, kept_ns, kept_epoch);
+	lost = kept_ns && !resume_kept(g, kept_ns, kept_epoch);
 	note_pace(g, now);
 	bpf_spin_unlock(&g->lock);
-	return kept;
+	return lost;
 }
 
 /* What a thread did at a gate. */

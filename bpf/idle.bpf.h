@@ -425,6 +425,20 @@ __noinline s32 claim_victim(struct task_struct *p __arg_trusted, struct search *
 	return cpu;
 }
 
+/* Does no CPU that p may use run a tier below its own? On a node full of equals this answers. */
+static __always_inline bool no_victim(const struct task_struct *p, u32 tier)
+{
+	u64 lower = 0;
+	int victim;
+
+	if (nr_words > 1)
+		return false;
+	for (victim = TEMPER_SYSTEM; victim < TEMPER_TIERS; victim++)
+		if (may_preempt(tier, victim))
+			lower |= *(volatile u64 *)&preemptible[victim].words[0];
+	return !(lower & p->cpus_ptr->bits[0]);
+}
+
 /*
  * The CPU to preempt for p, claimed; -1 if none runs a lower tier. The lowest
  * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
@@ -435,7 +449,7 @@ __noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 	int victim;
 
-	if (no_preempt)
+	if (no_preempt || no_victim(p, s->tier))
 		return -1;
 	/* The lowest tier runs where p's caches are warm, and p has no better place. */
 	if (may_preempt(s->tier, TEMPER_BACKGROUND) &&

@@ -14,6 +14,8 @@
 /* Ends the grant in use on a CPU. */
 struct grant_timer {
 	struct bpf_timer timer;
+	u64 fires_at; /* 0: it was not started */
+	u64 ends_at; /* of the grant */
 	u32 pid; /* whose */
 };
 
@@ -37,15 +39,29 @@ struct {
 	__type(value, struct return_work);
 } return_works SEC(".maps");
 
-/* The end of the grant, or of the debt, in use on this CPU. Failing that, the slice's. */
+/* A grant that ends so soon has ended: less is not worth a timer. */
+#define GRANT_REST_NS 2000
+/* A timer that is so late was lost. */
+#define GRANT_TIMER_LATE_NS (1000ULL * 1000)
+
+/*
+ * The end of the grant, or of the debt, in use on this CPU. Failing that, the
+ * slice's. To start a timer costs a thousand instructions: who runs for a moment
+ * leaves that of those before it as it is, and when it fires it is started again.
+ */
 static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
 {
 	struct grant_timer *t = bpf_map_lookup_elem(&grant_timers, &cpu);
+	u64 now = scx_bpf_now();
 
 	if (!t)
 		return;
 	t->pid = pid;
-	bpf_timer_start(&t->timer, ns, BPF_F_TIMER_CPU_PIN);
+	t->ends_at = now + ns;
+	if (t->fires_at && (s64)(t->ends_at - t->fires_at) >= 0 &&
+	    (s64)(now - t->fires_at) < (s64)GRANT_TIMER_LATE_NS)
+		return;
+	t->fires_at = bpf_timer_start(&t->timer, ns, BPF_F_TIMER_CPU_PIN) ? 0 : t->ends_at;
 }
 
 /*

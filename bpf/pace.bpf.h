@@ -54,28 +54,27 @@ static __always_inline void give_back_and_open(u32 slot, u64 ns, u64 now)
 static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
 {
 	u64 kept = tctx->keeps ? tctx->granted : 0;
-	u32 i, depth = 0, where = 0;
 	struct refusal no;
+	u32 lost = 0;
+	int i;
 
 	tctx->grant_began = now;
 	__sync_lock_test_and_set(&tctx->paced, 1);
-	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
 		u32 slot = tctx->gates.slots[i];
 
 		if (!slot)
 			break;
-		depth++;
-		if (begin_at_gate(slot, now, kept, tctx->kept_epochs[i]))
-			where |= 1U << i;
+		lost |= (u32)begin_at_gate(slot, now, kept, tctx->kept_epochs[i]) << i;
 	}
-	if (!kept)
-		return;
 	tctx->keeps = false;
-	if (where == (1U << depth) - 1)
+	if (!kept || !lost)
 		return;
-	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
-		if (where & (1U << i))
-			give_back_and_open(tctx->gates.slots[i], kept, now);
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		u32 slot = tctx->gates.slots[i];
+
+		if (slot && !(lost & (1U << i)))
+			give_back_and_open(slot, kept, now);
 	}
 	tctx->granted = take_grant(&tctx->gates, now, &no);
 }
@@ -109,20 +108,23 @@ static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 ke
 		.granted = tctx->granted,
 		.keep = keep,
 	};
-	u32 i;
+	int i;
 
 	if (!__sync_lock_test_and_set(&tctx->paced, 0))
 		return;
 
 	tctx->granted = keep;
 	tctx->keeps = keep;
-	for_each_num(i, 0, TEMPER_GATE_DEPTH) {
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
 		u32 slot = tctx->gates.slots[i];
-		struct gate *g = lookup_gate(slot);
+		struct gate *g;
 
-		if (!g)
+		if (!slot)
 			break;
-		if (end_at_gate(slot, &stay, now, &tctx->kept_epochs[i]))
+		if (!end_at_gate(slot, &stay, now, &tctx->kept_epochs[i]))
+			continue;
+		g = lookup_gate(slot);
+		if (g)
 			open_gate_at(g, now, now);
 	}
 }
@@ -273,17 +275,21 @@ static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *t
 static int grant_ended(void *map, u32 *key, struct grant_timer *t)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
+	u64 now = scx_bpf_now();
 	struct task_ctx *tctx;
 	u32 cpu = *key;
 
+	t->fires_at = 0;
 	if (p->pid != t->pid)
 		return 0; /* it left the CPU, and settled then */
 	tctx = try_lookup_task(p);
 	if (!tctx || !tctx->paced)
 		return 0;
-	if (tctx->leaving >= LEAVING)
+	if ((s64)(t->ends_at - now) > GRANT_REST_NS)
+		end_grant_in(cpu, t->pid, t->ends_at - now);
+	else if (tctx->leaving >= LEAVING)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	else if (!pace_renew(p, tctx, cpu, scx_bpf_now()))
+	else if (!pace_renew(p, tctx, cpu, now))
 		ask_to_leave(p, tctx, cpu);
 	return 0;
 }

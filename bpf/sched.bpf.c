@@ -127,7 +127,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx;
 	bool looked = false;
 	u64 place_flags;
-	s32 cpu;
+	s32 cpu = -1;
 
 	if (is_bound_to_cpu(p)) {
 		struct cpu_ctx *cctx = put_off_leave(p) ? try_lookup_cpu(prev_cpu) : NULL;
@@ -156,13 +156,14 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	 * queues, and an idle CPU may fetch it.
 	 */
 	if (!(enq_flags & SCX_ENQ_CPU_SELECTED) && tctx->tier < TEMPER_BACKGROUND) {
-		cpu = place(p, tctx, prev_cpu, &place_flags);
+		/* Its only CPU is the one whose lock is held: nothing changes there meanwhile. */
+		looked = p->nr_cpus_allowed == 1 && may_run_on(p, prev_cpu);
+		if (!looked || !is_kept(prev_cpu, tctx->tier))
+			cpu = place(p, tctx, prev_cpu, &place_flags);
 		if (cpu >= 0) {
 			dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags | place_flags);
 			return;
 		}
-		/* Its only CPU is the one whose lock is held: nothing changed there since. */
-		looked = p->nr_cpus_allowed == 1 && may_run_on(p, prev_cpu);
 	}
 	queue_task(p, tctx, enq_flags);
 	if (looked)
@@ -222,16 +223,6 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 			return llc;
 	}
 	return -1;
-}
-
-/*
- * As what p counts while it runs. Kernel threads of this CPU stand outside the
- * ranking. A rescued task does so until it had its slice: whoever saturates the
- * node queues at once, and would take the CPU back after microseconds.
- */
-static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct task_ctx *tctx)
-{
-	return is_bound_to_cpu(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
 }
 
 /*
