@@ -29,6 +29,7 @@ struct gate {
 	u64 paced_period; /* the last period of the limit in which somebody waited */
 	struct temper_pace_counters counters;
 	struct bpf_timer timer;
+	u64 opens_at; /* when the timer fires; 0: it was not started */
 };
 
 /* Written by cgroup_init, cgroup_set_bandwidth and, under its lock, by any CPU. */
@@ -137,6 +138,30 @@ static __always_inline void take_kept_back(struct gate *g, u64 now)
 	g->kept_epoch++;
 }
 
+/* What a thread that asks now gets. The gate's lock is held, its bucket filled. */
+static __always_inline u64 grant_now(const struct gate *g, s64 unused)
+{
+	if (!may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
+		return 0;
+	return grant_of(&g->bucket, &g->limit);
+}
+
+/*
+ * When to look again, if that is nothing. Nothing comes into a full bucket, and
+ * nobody is admitted, until a grant ends, and that opens the gate.
+ */
+static __always_inline u64 grant_later(const struct gate *g, s64 unused, u64 now)
+{
+	bool full = g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit);
+	u64 at = now + grant_most(&g->limit);
+
+	if (!full && may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
+		at = bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
+	if (g->kept && (s64)(at - g->kept_since) > (s64)KEEP_NS)
+		at = g->kept_since + KEEP_NS;
+	return at;
+}
+
 /* Is a kept grant still there? Then it is in use again. The gate's lock is held. */
 static __always_inline bool resume_kept(struct gate *g, u64 ns, u32 epoch)
 {
@@ -179,17 +204,9 @@ __noinline u64 take_from(u32 slot, u64 most, u64 now, struct refusal *no __arg_n
 		take_kept_back(g, now);
 		unused = gate_unused(g, now);
 		bucket_fill(&g->bucket, &g->limit, unused, now);
-		if (!may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused))
-			no->retry_at = now + grant_most(&g->limit);
-		else if (!(grant = grant_of(&g->bucket, &g->limit)))
-			no->retry_at =
-				bucket_ready_at(&g->bucket, &g->limit, grant_least(&g->limit));
-		/* Nothing comes into a full one until a grant ends, and that opens the gate. */
-		if (!grant &&
-		    g->bucket.level + unused * (s64)g->limit.period_us >= bucket_cap(&g->limit))
-			no->retry_at = now + grant_most(&g->limit);
-		if (!grant && g->kept && (s64)(no->retry_at - g->kept_since) > (s64)KEEP_NS)
-			no->retry_at = g->kept_since + KEEP_NS;
+		grant = grant_now(g, unused);
+		if (!grant)
+			no->retry_at = grant_later(g, unused, now);
 		if (grant > most)
 			grant = most;
 	}
@@ -282,19 +299,19 @@ struct stay {
 };
 
 /*
- * It ends, or its grant does. Returns whether somebody who waits may pass. With
- * nobody left the sums are as they must be, whatever a race did to them.
+ * It ends, or its grant does. Returns when somebody who waits may pass; 0: nobody
+ * waits. With nobody left the sums are as they must be, whatever a race did to them.
  */
-__noinline int end_at_gate(u32 slot, struct stay *stay __arg_nonnull, u64 now,
+__noinline u64 end_at_gate(u32 slot, struct stay *stay __arg_nonnull, u64 now,
 			   u32 *kept_epoch __arg_nonnull)
 {
 	u64 spent = stay->granted - stay->keep;
 	struct gate *g = lookup_gate(slot);
-	bool opens;
+	u64 opens_at = 0;
 	s64 unused;
 
 	if (!g)
-		return false;
+		return 0;
 	bpf_spin_lock(&g->lock);
 	if (g->limit.quota_us) {
 		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);
@@ -316,22 +333,54 @@ __noinline int end_at_gate(u32 slot, struct stay *stay __arg_nonnull, u64 now,
 	if (stay->used > spent)
 		g->counters.debt_ns += stay->used - spent;
 	note_pace(g, now);
-	opens = g->waiting;
-	/* Not for nothing: its timer runs. The first that keeps its grant has it look earlier. */
-	if (opens && stay->keep && g->kept > 1 && g->limit.quota_us) {
+	if (g->waiting) {
+		opens_at = now;
 		unused = gate_unused(g, now);
-		opens = may_admit(&g->bucket, &g->limit, g->admitted - g->kept, unused) &&
-			grant_of(&g->bucket, &g->limit);
+		if (g->limit.quota_us && !grant_now(g, unused))
+			opens_at = grant_later(g, unused, now);
 	}
 	bpf_spin_unlock(&g->lock);
-	return opens;
+	return opens_at;
 }
 
-/* Somebody may have to be let through: now, or when tokens came. */
-static __always_inline void open_gate_at(struct gate *g, u64 at, u64 now)
+/* A timer that is so late was lost. */
+#define TIMER_LATE_NS (1000ULL * 1000)
+
+/*
+ * Does a timer fire at fires_at, and is that by at? To start one costs a thousand
+ * instructions.
+ */
+static __always_inline bool fires_by(u64 fires_at, u64 at, u64 now)
 {
-	if (bpf_timer_start(&g->timer, (s64)(at - now) > 0 ? at - now : 0, 0))
-		gates_stuck = true;
+	return fires_at && (s64)(at - fires_at) >= 0 && elapsed(fires_at, now) < (s64)TIMER_LATE_NS;
+}
+
+/*
+ * Somebody may have to be let through: now, or when tokens came. If two CPUs
+ * start the timer at once, the earlier time counts: who finds another one's
+ * starts it again.
+ */
+__noinline int open_gate_at(u32 slot, u64 at, u64 now)
+{
+	struct gate *g = lookup_gate(slot);
+	u64 seen;
+	int i;
+
+	if (!g || fires_by(g->opens_at, at, now))
+		return 0;
+	for (i = 0; i < 2; i++) {
+		*(volatile u64 *)&g->opens_at = at;
+		if (bpf_timer_start(&g->timer, (s64)(at - now) > 0 ? at - now : 0, 0)) {
+			g->opens_at = 0;
+			gates_stuck = true;
+		}
+		seen = *(volatile u64 *)&g->opens_at;
+		if (!seen || seen == at)
+			break;
+		if ((s64)(seen - at) < 0)
+			at = seen;
+	}
+	return 0;
 }
 
 #endif

@@ -41,13 +41,11 @@ struct {
 
 /* A grant that ends so soon has ended: less is not worth a timer. */
 #define GRANT_REST_NS 2000
-/* A timer that is so late was lost. */
-#define GRANT_TIMER_LATE_NS (1000ULL * 1000)
 
 /*
  * The end of the grant, or of the debt, in use on this CPU. Failing that, the
- * slice's. To start a timer costs a thousand instructions: who runs for a moment
- * leaves that of those before it as it is, and when it fires it is started again.
+ * slice's. Who runs for a moment leaves the timer of those before it as it is: when
+ * it fires it is started again.
  */
 static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
 {
@@ -58,8 +56,7 @@ static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
 		return;
 	t->pid = pid;
 	t->ends_at = now + ns;
-	if (t->fires_at && (s64)(t->ends_at - t->fires_at) >= 0 &&
-	    (s64)(now - t->fires_at) < (s64)GRANT_TIMER_LATE_NS)
+	if (fires_by(t->fires_at, t->ends_at, now))
 		return;
 	t->fires_at = bpf_timer_start(&t->timer, ns, BPF_F_TIMER_CPU_PIN) ? 0 : t->ends_at;
 }

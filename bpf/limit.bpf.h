@@ -17,7 +17,7 @@ static __always_inline void open_stuck_gates(u64 now)
 		struct gate *g = lookup_gate(slot);
 
 		if (g && g->waiting)
-			open_gate_at(g, now, now);
+			open_gate_at(slot, now, now);
 	}
 }
 
@@ -60,7 +60,6 @@ static __always_inline void change_gate(struct gate *g, const struct limit *limi
 	}
 	g->limit = *limit;
 	bpf_spin_unlock(&g->lock);
-	open_gate_at(g, now, now);
 }
 
 /* As the kernel says it: a quota of ~0 is none. */
@@ -69,13 +68,16 @@ static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 p
 {
 	struct limit limit = { .quota_us = quota_us, .period_us = period_us, .burst_us = burst_us };
 	struct gate *g = lookup_gate(group->gate);
+	u64 now = scx_bpf_now();
 
 	if (quota_us >= NO_QUOTA || !period_us)
 		limit = (struct limit){ .period_us = 1 };
-	if (g)
-		change_gate(g, &limit, scx_bpf_now());
-	else if (limit.quota_us)
-		add_gate(group, cgroup, &limit, scx_bpf_now());
+	if (g) {
+		change_gate(g, &limit, now);
+		open_gate_at(group->gate, now, now);
+	} else if (limit.quota_us) {
+		add_gate(group, cgroup, &limit, now);
+	}
 }
 
 /* Its cgroup is gone, and with it all who could wait here. */

@@ -44,7 +44,7 @@ static __always_inline void give_back_and_open(u32 slot, u64 ns, u64 now)
 
 	give_back(slot, ns, true);
 	if (g && g->waiting)
-		open_gate_at(g, now, now);
+		open_gate_at(slot, now, now);
 }
 
 /*
@@ -117,15 +117,13 @@ static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 ke
 	tctx->keeps = keep;
 	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
 		u32 slot = tctx->gates.slots[i];
-		struct gate *g;
+		u64 opens_at;
 
 		if (!slot)
 			break;
-		if (!end_at_gate(slot, &stay, now, &tctx->kept_epochs[i]))
-			continue;
-		g = lookup_gate(slot);
-		if (g)
-			open_gate_at(g, now, now);
+		opens_at = end_at_gate(slot, &stay, now, &tctx->kept_epochs[i]);
+		if (opens_at)
+			open_gate_at(slot, opens_at, now);
 	}
 }
 
@@ -344,7 +342,7 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 	if (no.retry_at) {
 		if ((s64)(no.retry_at - now) > (s64)PARK_BOUND_NS)
 			no.retry_at = now + PARK_BOUND_NS;
-		open_gate_at(g, no.retry_at, now);
+		open_gate_at(no.slot, no.retry_at, now);
 	}
 	return false;
 }
@@ -396,7 +394,7 @@ static __always_inline void wait_elsewhere(struct bpf_iter_scx_dsq *it, struct t
 	scx_bpf_dsq_move_set_vtime(it, since);
 	scx_bpf_dsq_move_vtime(it, p, gate_dsq(no->slot), 0);
 	/* Who is first there, and when its time is over, that gate knows. */
-	open_gate_at(to, now, now);
+	open_gate_at(no->slot, now, now);
 }
 
 /* A pass lets through no more than that many. */
@@ -454,6 +452,7 @@ static int gate_opens(void *map, u32 *key, struct gate *g)
 {
 	u64 now = scx_bpf_now(), at;
 
+	*(volatile u64 *)&g->opens_at = 0;
 	if (!g->waiting)
 		return 0;
 	at = open_gate(*key, now);
@@ -461,7 +460,7 @@ static int gate_opens(void *map, u32 *key, struct gate *g)
 	if (!at && g->waiting)
 		at = now + GRAIN_NS;
 	if (at)
-		open_gate_at(g, at, now);
+		open_gate_at(*key, at, now);
 	return 0;
 }
 

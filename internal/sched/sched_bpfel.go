@@ -60,6 +60,7 @@ type schedGate struct {
 		_      structs.HostLayout
 		Opaque [2]uint64
 	}
+	OpensAt uint64
 }
 
 type schedTemperApplyArgs struct {
