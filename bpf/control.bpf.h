@@ -57,7 +57,7 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 		if (queued_in(tier))
 			period = RESCUE_PERIOD_NS;
 	rescue_all();
-	open_stuck_gates(scx_bpf_now());
+	open_stuck_gates(pace_now());
 	err = bpf_timer_start(&control->timer, period, 0);
 	/* No rescue and no dead-man any more: the node must not stay with us. */
 	if (err)

@@ -6,6 +6,15 @@
 #ifndef TEMPER_GATE_BPF_H
 #define TEMPER_GATE_BPF_H
 
+/*
+ * The pacer's clock is that of its timers: in a timer scx_bpf_now may give what the
+ * CPU's runqueue saw last, milliseconds ago, and a grant would last that much longer.
+ */
+static __always_inline u64 pace_now(void)
+{
+	return bpf_ktime_get_ns();
+}
+
 /* More than any quota: the kernel says "max" by the largest number. */
 #define NO_QUOTA (1ULL << 44)
 

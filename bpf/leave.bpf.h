@@ -50,7 +50,7 @@ struct {
 static __always_inline void end_grant_in(u32 cpu, u32 pid, u64 ns)
 {
 	struct grant_timer *t = bpf_map_lookup_elem(&grant_timers, &cpu);
-	u64 now = scx_bpf_now();
+	u64 now = pace_now();
 
 	if (!t)
 		return;
@@ -81,9 +81,9 @@ static int leave(struct bpf_map *map, void *key, void *value)
 	tctx->leaving = LEAVING;
 	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	/* The kick must not find it in its next system call. */
-	until = bpf_ktime_get_ns() + LEAVE_WAIT_NS;
+	until = pace_now() + LEAVE_WAIT_NS;
 	for_each_num(i, 0, 1024) {
-		if (*(volatile u32 *)&tctx->leaving != LEAVING || bpf_ktime_get_ns() >= until)
+		if (*(volatile u32 *)&tctx->leaving != LEAVING || pace_now() >= until)
 			break;
 	}
 	return 0;

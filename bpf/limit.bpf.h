@@ -68,7 +68,7 @@ static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 p
 {
 	struct limit limit = { .quota_us = quota_us, .period_us = period_us, .burst_us = burst_us };
 	struct gate *g = lookup_gate(group->gate);
-	u64 now = scx_bpf_now();
+	u64 now = pace_now();
 
 	if (quota_us >= NO_QUOTA || !period_us)
 		limit = (struct limit){ .period_us = 1 };

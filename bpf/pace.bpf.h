@@ -169,9 +169,10 @@ static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
 }
 
 /* p, below a limit, begins to run, or goes on after a change. */
-static __always_inline void pace_running(struct task_struct *p, struct task_ctx *tctx, u32 cpu,
-					 u64 now)
+static __always_inline void pace_running(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
 {
+	u64 now;
+
 	if (tctx->leaving >= LEAVING) {
 		if (is_bound_by_kernel(p))
 			tctx->leaving = LEAVING_BOUND;
@@ -180,6 +181,7 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 	}
 	if (tctx->paced)
 		return;
+	now = pace_now();
 	pace_unparked(tctx, now);
 	tctx->settled = 0;
 	begin_at_gates(tctx, now);
@@ -215,7 +217,7 @@ static __always_inline u64 keep_of(const struct task_struct *p, const struct tas
  * changed, by being bound to it or unbound, and comes back at once.
  */
 static __always_inline void pace_stopping(const struct task_struct *p, struct task_ctx *tctx,
-					  u64 used, bool runnable, u64 now)
+					  u64 used, bool runnable)
 {
 	s64 unsettled = (s64)used - tctx->settled, left;
 
@@ -226,7 +228,7 @@ static __always_inline void pace_stopping(const struct task_struct *p, struct ta
 	if (unsettled < 0)
 		unsettled = 0;
 	left = (s64)tctx->granted - unsettled;
-	end_at_gates(tctx, unsettled, runnable ? 0 : keep_of(p, tctx, left), now);
+	end_at_gates(tctx, unsettled, runnable ? 0 : keep_of(p, tctx, left), pace_now());
 }
 
 /* The slot of the first gate above a thread at which others wait; 0: none. */
@@ -273,7 +275,7 @@ static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *t
 static int grant_ended(void *map, u32 *key, struct grant_timer *t)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	u64 now = scx_bpf_now();
+	u64 now = pace_now();
 	struct task_ctx *tctx;
 	u32 cpu = *key;
 
@@ -298,10 +300,10 @@ static int grant_ended(void *map, u32 *key, struct grant_timer *t)
  */
 static __always_inline void pace_keep(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
 {
-	u64 now = scx_bpf_now();
+	u64 now = pace_now();
 
 	if (!tctx->paced) {
-		tctx->settled = now - tctx->started_at;
+		tctx->settled = scx_bpf_now() - tctx->started_at;
 		begin_at_gates(tctx, now);
 		ask_to_leave(p, tctx, cpu);
 	} else if (now - tctx->grant_began >= tctx->granted) {
@@ -317,7 +319,7 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 {
 	/* Who slept did so in the kernel, and may hold locks. */
 	bool may_park = tctx->leaving >= LEAVING && !(enq_flags & SCX_ENQ_WAKEUP);
-	u64 now = scx_bpf_now();
+	u64 now = pace_now();
 	struct refusal no = {};
 	struct gate *g;
 
@@ -358,7 +360,7 @@ static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, SLICE_NS, CREDIT_WOKEN_NS));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	pace_unparked(tctx, now);
-	count_queued(tctx, tier, now);
+	count_queued(tctx, tier, scx_bpf_now());
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
 		return;
 	count_insertion(tier);
@@ -450,7 +452,7 @@ __noinline u64 open_gate(u32 slot, u64 now)
 
 static int gate_opens(void *map, u32 *key, struct gate *g)
 {
-	u64 now = scx_bpf_now(), at;
+	u64 now = pace_now(), at;
 
 	*(volatile u64 *)&g->opens_at = 0;
 	if (!g->waiting)
@@ -465,8 +467,9 @@ static int gate_opens(void *map, u32 *key, struct gate *g)
 }
 
 /* Of a thread that exits, or leaves for another class, nothing stays. */
-static __always_inline void forget_thread(struct task_struct *p, struct task_ctx *tctx, u64 now)
+static __always_inline void forget_thread(struct task_struct *p, struct task_ctx *tctx)
 {
+	u64 now = pace_now();
 	u32 pid = p->pid;
 	u64 granted;
 	int i;

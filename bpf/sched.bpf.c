@@ -146,7 +146,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (tctx->parked_at)
-		pace_unparked(tctx, scx_bpf_now());
+		pace_unparked(tctx, pace_now());
 	if (tctx->gates.slots[0] && !pace_admit(p, tctx, enq_flags))
 		return;
 	/*
@@ -376,7 +376,7 @@ void SCHED_OP(running, struct task_struct *p)
 		vtime_now[tctx->tier] = p->scx.dsq_vtime;
 
 	if (tctx->gates.slots[0])
-		pace_running(p, tctx, cpu, now);
+		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);
 	mend_clock(cctx, cpu);
 	if (cctx->leaver_waits) {
@@ -403,7 +403,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 	cctx->tier = TEMPER_NO_TIER;
 	used = p->se.sum_exec_runtime - tctx->exec_at;
 	if (tctx->gates.slots[0])
-		pace_stopping(p, tctx, used, runnable, scx_bpf_now());
+		pace_stopping(p, tctx, used, runnable);
 	settle_charge(tctx, used, runnable);
 	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
 }
@@ -444,7 +444,7 @@ void SCHED_OP(disable, struct task_struct *p)
 	if (!tctx)
 		return;
 	uncount_queued(tctx);
-	forget_thread(p, tctx, scx_bpf_now());
+	forget_thread(p, tctx);
 }
 
 /* A child starts in its parent's tier by itself (resolve_group): only the share is new. */

@@ -88,12 +88,15 @@ static u64 scx_bpf_now(void)
 	return now + cpus[here].skew;
 }
 
-/* Only waited for: it goes on at each look. */
+/* Who looks again and again, as leave does, waits for it to go on. */
 static u64 bpf_ktime_get_ns(void)
 {
 	static u64 at;
+	static int looks;
 
-	return at += LEAVE_WAIT_NS / 2;
+	looks = at == now && looks < 64 ? looks + 1 : 1;
+	at = now;
+	return scx_bpf_now() + (looks < 64 ? 0 : LEAVE_WAIT_NS);
 }
 
 static struct task_struct *bpf_get_current_task_btf(void)
@@ -265,7 +268,7 @@ static bool enqueue(struct thread *t, u64 flags)
 	}
 	tctx = ctx_of(t);
 	if (tctx->parked_at)
-		pace_unparked(tctx, scx_bpf_now());
+		pace_unparked(tctx, pace_now());
 	if (!tctx->gates.slots[0] || pace_admit(&t->task, tctx, flags))
 		insert_ready(t);
 	after(t);
@@ -297,7 +300,7 @@ static void start(struct thread *t, u32 cpu)
 	tctx->exec_at = t->task.se.sum_exec_runtime;
 	tctx->started_at = scx_bpf_now();
 	if (tctx->gates.slots[0])
-		pace_running(&t->task, tctx, cpu, tctx->started_at);
+		pace_running(&t->task, tctx, cpu);
 	after(t);
 }
 
@@ -308,8 +311,8 @@ static void stop(struct thread *t, bool runnable)
 
 	here = t->cpu;
 	if (tctx->gates.slots[0])
-		pace_stopping(&t->task, tctx, t->task.se.sum_exec_runtime - tctx->exec_at, runnable,
-			      scx_bpf_now());
+		pace_stopping(&t->task, tctx, t->task.se.sum_exec_runtime - tctx->exec_at,
+			      runnable);
 	after(t);
 }
 

@@ -110,7 +110,7 @@ static void end_thread(struct thread *t)
 		remove_from(ready, &nr_ready, t);
 	else if (t->place == PARKED)
 		remove_from(parked[t->ctx.parked_gate], &nr_parked[t->ctx.parked_gate], t);
-	forget_thread(&t->task, &t->ctx, scx_bpf_now());
+	forget_thread(&t->task, &t->ctx);
 	after(t);
 	new_thread(t, 20000000);
 }
