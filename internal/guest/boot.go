@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -84,14 +85,24 @@ func (b *boot) args() []string {
 		return append(a, "-accel", "tcg,thread=multi", "-cpu", "max,-monitor")
 	}
 	a = append(a, "-accel", "tcg,thread=single", "-cpu", "max,-monitor",
-		"-icount", "shift=0,sleep=off", "-rtc", "base=2026-01-01,clock=vm", "-seed", strconv.Itoa(b.machine.Seed))
+		"-icount", fmt.Sprintf("shift=%d,sleep=off", bits.TrailingZeros(uint(b.machine.InstructionNs))), "-rtc", "base=2026-01-01,clock=vm", "-seed", strconv.Itoa(b.machine.Seed))
 	if b.plugin != "" {
-		return append(a, "-plugin", b.plugin)
+		return append(a, "-plugin", b.plugin+b.clockOptions())
 	}
 	// A timer of 20 µs of virtual time bounds how long one vCPU runs before the
 	// next, and so how late an interrupt from another one comes. The plugin has
 	// a finer bound of its own.
 	return append(a, "-netdev", "hubport,id=q0,hubid=9", "-object", "filter-buffer,id=fb0,netdev=q0,interval=20")
+}
+
+// clockOptions give a slower processor the quantum and the price of a pause that
+// the plugin's own are in instructions.
+func (b *boot) clockOptions() string {
+	ns := b.machine.InstructionNs
+	if ns == 1 {
+		return ""
+	}
+	return fmt.Sprintf(",quantum=%d,pause=%d", 1000*ns, 100*ns)
 }
 
 // networkArgs are QEMU's arguments for a card that leads to this host alone.

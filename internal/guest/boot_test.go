@@ -64,7 +64,12 @@ func TestCommandLines(t *testing.T) {
 			machine: Machine{Mode: Deterministic, Clock: plugin},
 			clock:   ClockPerVCPU,
 			has:     []string{"-plugin /clock.so", "tsc=reliable", "-icount shift=0,sleep=off"},
-			lacks:   []string{"filter-buffer"},
+			lacks:   []string{"filter-buffer", "quantum"},
+		},
+		"deterministic and slow": {
+			machine: Machine{Mode: Deterministic, Clock: plugin, InstructionNs: 8},
+			clock:   ClockPerVCPU,
+			has:     []string{"-plugin /clock.so,quantum=8000,pause=800", "-icount shift=3,sleep=off"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,5 +112,13 @@ func TestParseMode(t *testing.T) {
 	}
 	if _, err := ParseMode("fast"); err == nil {
 		t.Error("fast is no mode")
+	}
+}
+
+func TestInstructionNs(t *testing.T) {
+	for ns, ok := range map[int]bool{-8: false, 0: true, 1: true, 3: false, 8: true, 1024: true, 2048: false} {
+		if err := (Machine{InstructionNs: ns}).withDefaults().checkInstruction(); (err == nil) != ok {
+			t.Errorf("%d ns: %v", ns, err)
+		}
 	}
 }

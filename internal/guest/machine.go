@@ -15,8 +15,8 @@ const (
 	// Functional runs vCPUs on as many host threads: fast, and its timings
 	// mean nothing.
 	Functional Mode = iota
-	// Deterministic runs in virtual time: one instruction is one nanosecond,
-	// and the same seed gives the same samples on any host.
+	// Deterministic runs in virtual time: one instruction is one nanosecond, or
+	// Machine.InstructionNs, and the same seed gives the same samples on any host.
 	Deterministic
 )
 
@@ -60,6 +60,10 @@ type Machine struct {
 	Topology string
 	// Mode is how time passes.
 	Mode Mode
+	// InstructionNs is how many nanoseconds of virtual time an instruction
+	// takes, a power of two, by default 1. More is a slower processor, of which
+	// an hour is affordable.
+	InstructionNs int
 	// MemoryMB is the size of memory, shared evenly by the NUMA nodes.
 	MemoryMB int
 	// Append are further words for the kernel's command line.
@@ -96,6 +100,9 @@ func (m Machine) withDefaults() Machine {
 	if m.Topology == "" {
 		m.Topology = DefaultTopology
 	}
+	if m.InstructionNs == 0 {
+		m.InstructionNs = 1
+	}
 	if m.MemoryMB == 0 {
 		m.MemoryMB = DefaultMemoryMB
 	}
@@ -105,4 +112,15 @@ func (m Machine) withDefaults() Machine {
 	m.Packages = slices.Sorted(slices.Values(m.Packages))
 	m.Packages = slices.Compact(m.Packages)
 	return m
+}
+
+// maxInstructionNs is the longest that QEMU's -icount takes: shift=10.
+const maxInstructionNs = 1024
+
+func (m Machine) checkInstruction() error {
+	ns := m.InstructionNs
+	if ns < 1 || ns > maxInstructionNs || ns&(ns-1) != 0 {
+		return fmt.Errorf("an instruction of %d ns: want a power of two up to %d", ns, maxInstructionNs)
+	}
+	return nil
 }

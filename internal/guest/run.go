@@ -74,6 +74,9 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 	b := &boot{machine: c.Machine.withDefaults()}
 	var root rootfs
 	var err error
+	if err = b.machine.checkInstruction(); err != nil {
+		return nil, root, err
+	}
 	if b.topology, err = ParseTopology(b.machine.Topology); err != nil {
 		return nil, root, err
 	}

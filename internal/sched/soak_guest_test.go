@@ -65,9 +65,14 @@ func TestSoak(t *testing.T) {
 	for range cpus {
 		spinners(t, critical, 1, -1)
 	}
-	for began := time.Now(); time.Since(began) < lasts; {
+	began, told := time.Now(), time.Now()
+	for time.Since(began) < lasts {
 		scatter(t, chaos, cpus)
 		stillAttached(t, s)
+		if time.Since(told) > 10*time.Minute {
+			told = time.Now()
+			t.Logf("attached for %s of %s", time.Since(began).Round(time.Second), lasts)
+		}
 		time.Sleep(100 * time.Millisecond)
 	}
 	kill(stress)

@@ -124,6 +124,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.machine.Kernel, "kernel", guest.DefaultKernel, "kernel: "+strings.Join(guest.Kernels(), ", "))
 	fs.StringVar(&o.machine.Topology, "topology", guest.DefaultTopology, "sockets, cores per socket and threads per core")
 	mode := fs.String("mode", guest.Functional.String(), "functional or deterministic")
+	fs.IntVar(&o.machine.InstructionNs, "instruction-ns", 1, "nanoseconds that an instruction takes in a deterministic guest, a power of two")
 	fs.IntVar(&o.machine.MemoryMB, "memory", guest.DefaultMemoryMB, "memory in MiB")
 	fs.IntVar(&o.machine.Seed, "seed", 1, "seed of a deterministic guest")
 	packages := fs.String("packages", "", "Debian packages to have in the guest, separated by commas")
