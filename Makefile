@@ -28,6 +28,7 @@ PROGRAMS_E2E = $$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-co
 # Where `make bench` puts its records: this and the scenario's name.
 BENCH ?= out/bench
 IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,redis-server,stress-ng -timeout 29m
+IN_SLOW_GUEST = $(CACHE)/bin/inguest -v -kernel $(KERNEL) -topology $(TOPOLOGY) -mode deterministic -instruction-ns 16 -packages stress-ng -timeout 24h
 
 help: ## this list
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -76,8 +77,7 @@ guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 
 # On a processor of which an instruction takes 16 ns, two virtual hours are one of
 # the host's, on one of its CPUs; two of them, of two kernels, can run at once.
 soak: inguest ## hours of stress in virtual time: SOAK=2h KERNEL=6.18 TOPOLOGY=1s2c1t
-	TEMPER_SOAK=$(SOAK) REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -timeout 24h -run '^TestSoak$$' -exec '$(CACHE)/bin/inguest -v \
-		-kernel $(KERNEL) -topology $(TOPOLOGY) -mode deterministic -instruction-ns 16 -packages stress-ng -timeout 24h' ./internal/sched
+	TEMPER_SOAK=$(SOAK) REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -timeout 24h -run '^TestSoak$$' -exec '$(IN_SLOW_GUEST)' ./internal/sched
 
 e2e: ## a control plane here, a node with kubelet in a guest, for half an hour: RUN=TestNode/upgrade
 	programs=$(PROGRAMS_E2E); \
