@@ -368,7 +368,6 @@ void SCHED_OP(running, struct task_struct *p)
 	if (tctx->queued_at)
 		count_wait(tctx->queued_tier, now - tctx->queued_at);
 	left_queue(tctx, now);
-	tctx->exec_at = p->se.sum_exec_runtime;
 	tctx->started_at = now;
 	/* A rescued task was ordered by its wait, not by its group's clock. */
 	if (tctx->charged && !tctx->owed && tctx->tier < TEMPER_TIERS &&
@@ -402,6 +401,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 		count_preempted(cctx->tier);
 	cctx->tier = TEMPER_NO_TIER;
 	used = p->se.sum_exec_runtime - tctx->exec_at;
+	tctx->exec_at = p->se.sum_exec_runtime;
 	if (tctx->gates.slots[0])
 		pace_stopping(p, tctx, used, runnable);
 	settle_charge(tctx, used, runnable);
@@ -411,8 +411,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 /*
  * I3, for a CPU that goes idle: its bit in the idle mask is set by now. Of an
  * enqueue that found it busy and this look at the queues one sees the other.
- * A CPU on its way offline must be let go: dispatch is not called there any
- * more, and kicked again and again it never dies.
+ * One on its way offline is let go: it dispatches no more, and kicked it never dies.
  */
 void SCHED_OP(update_idle, s32 cpu, bool idle)
 {
@@ -436,6 +435,15 @@ s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_ar
 	return 0;
 }
 
+/* p comes, new or from another class: what it used there is not ours to charge. */
+void SCHED_OP(enable, struct task_struct *p)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+
+	if (tctx)
+		tctx->exec_at = p->se.sum_exec_runtime;
+}
+
 /* p leaves for another class, or exits: it may have been queued. */
 void SCHED_OP(disable, struct task_struct *p)
 {
@@ -447,7 +455,7 @@ void SCHED_OP(disable, struct task_struct *p)
 	forget_thread(p, tctx);
 }
 
-/* A child starts in its parent's tier by itself (resolve_group): only the share is new. */
+/* A child starts in its parent's tier (resolve_group): only the share is new. */
 s32 SCHED_OP_SLEEPABLE(cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
 	struct group_ctx *group;
@@ -577,6 +585,7 @@ struct sched_ext_ops temper_ops = {
 	.stopping = (void *)temper_stopping,
 	.update_idle = (void *)temper_update_idle,
 	.init_task = (void *)temper_init_task,
+	.enable = (void *)temper_enable,
 	.disable = (void *)temper_disable,
 	.cgroup_init = (void *)temper_cgroup_init,
 	.cgroup_exit = (void *)temper_cgroup_exit,

@@ -45,7 +45,11 @@ struct task_ctx {
 	u32 fence;
 	u64 queued_at; /* waits in a queue since; 0: it does not */
 	u32 queued_tier; /* of that queue */
-	u64 exec_at; /* sum_exec_runtime when it began to run */
+	/*
+	 * sum_exec_runtime up to which it is charged. It grows after stopping too: a
+	 * thread that falls asleep is booked what the search for the next one takes.
+	 */
+	u64 exec_at;
 	u64 started_at;
 	s64 charged; /* ns its group paid in advance; below zero: owes */
 	u64 owed; /* ns a rescue still owes it */

@@ -87,6 +87,23 @@ func TestLimitHolds(t *testing.T) {
 	}
 }
 
+// While a thread that fell asleep is still on its CPU, the kernel looks for the
+// next one and books the time to it: its limit pays that too.
+func TestLimitPaysForSwitches(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod, background := testCgroup(t, "pod"), testCgroup(t, "background")
+	write(t, pod, "cpu.max", "150000 100000")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, background, policy.Group{Tier: tier.Background}))
+	nappers(t, pod, 8)
+	spinners(t, background, 4, anyCPU)
+	time.Sleep(settle)
+	wantCPUs(t, "pod", shares(t, shareTime, pod)[0], 1.5)
+	stillAttached(t, s)
+}
+
 // Limits above one another all hold, and who waits at a pod's limit does so by
 // age, whichever container it is in.
 func TestLimitsNest(t *testing.T) {

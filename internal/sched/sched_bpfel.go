@@ -190,6 +190,7 @@ const (
 	schedProgTemperCpuOnline          = "temper_cpu_online"
 	schedProgTemperDisable            = "temper_disable"
 	schedProgTemperDispatch           = "temper_dispatch"
+	schedProgTemperEnable             = "temper_enable"
 	schedProgTemperEnqueue            = "temper_enqueue"
 	schedProgTemperExit               = "temper_exit"
 	schedProgTemperHeartbeat          = "temper_heartbeat"
@@ -270,6 +271,7 @@ type schedProgramSpecs struct {
 	TemperCpuOnline          *ebpf.ProgramSpec `ebpf:"temper_cpu_online"`
 	TemperDisable            *ebpf.ProgramSpec `ebpf:"temper_disable"`
 	TemperDispatch           *ebpf.ProgramSpec `ebpf:"temper_dispatch"`
+	TemperEnable             *ebpf.ProgramSpec `ebpf:"temper_enable"`
 	TemperEnqueue            *ebpf.ProgramSpec `ebpf:"temper_enqueue"`
 	TemperExit               *ebpf.ProgramSpec `ebpf:"temper_exit"`
 	TemperHeartbeat          *ebpf.ProgramSpec `ebpf:"temper_heartbeat"`
@@ -419,6 +421,7 @@ type schedPrograms struct {
 	TemperCpuOnline          *ebpf.Program `ebpf:"temper_cpu_online"`
 	TemperDisable            *ebpf.Program `ebpf:"temper_disable"`
 	TemperDispatch           *ebpf.Program `ebpf:"temper_dispatch"`
+	TemperEnable             *ebpf.Program `ebpf:"temper_enable"`
 	TemperEnqueue            *ebpf.Program `ebpf:"temper_enqueue"`
 	TemperExit               *ebpf.Program `ebpf:"temper_exit"`
 	TemperHeartbeat          *ebpf.Program `ebpf:"temper_heartbeat"`
@@ -445,6 +448,7 @@ func (p *schedPrograms) Close() error {
 		p.TemperCpuOnline,
 		p.TemperDisable,
 		p.TemperDispatch,
+		p.TemperEnable,
 		p.TemperEnqueue,
 		p.TemperExit,
 		p.TemperHeartbeat,

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,9 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
 	case "spin":
-		spin(envInt(threadsEnv, 1))
+		spin(envInt(threadsEnv, 1), burn)
+	case "nap":
+		spin(envInt(threadsEnv, 1), nap)
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
@@ -74,23 +77,35 @@ func bind(i int) {
 	}
 }
 
-// spin keeps n threads busy until it is killed. As many Ps as threads and no
+// spin keeps n threads at work until it is killed. As many Ps as threads and no
 // asynchronous preemption (start sets it): the runtime adds no work of its own.
-func spin(n int) {
+func spin(n int, work func()) {
 	runtime.GOMAXPROCS(n)
 	for i := range n - 1 {
 		go func() {
 			bind(i + 1)
-			burn()
+			work()
 		}()
 	}
 	bind(0)
-	burn()
+	work()
 }
 
 func burn() {
 	for n := uint64(1); n != 0; n += 2 {
 		continue
+	}
+}
+
+// nap works for 50 µs and sleeps for 20, as a server with small requests does.
+// Raw system calls: the runtime would take the thread for one that is stuck.
+func nap() {
+	rest := unix.NsecToTimespec(20_000)
+	for {
+		for n := 0; n < 20_000; n++ {
+			continue
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
 	}
 }
 
@@ -161,7 +176,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
-	if role == "spin" {
+	if role == "spin" || role == "nap" {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -180,6 +195,12 @@ func kill(cmd *exec.Cmd) {
 func spinners(t *testing.T, cgroup string, n, cpu int) *exec.Cmd {
 	t.Helper()
 	return start(t, cgroup, "spin", fmt.Sprintf("%s=%d", threadsEnv, n), fmt.Sprintf("%s=%d", cpuEnv, cpu))
+}
+
+// nappers starts a process of n threads that sleep all the time, for a moment.
+func nappers(t *testing.T, cgroup string, n int) *exec.Cmd {
+	t.Helper()
+	return start(t, cgroup, "nap", fmt.Sprintf("%s=%d", threadsEnv, n))
 }
 
 // delays runs n timed wakeups in a cgroup and returns how late each was, sorted.

@@ -297,7 +297,6 @@ static void start(struct thread *t, u32 cpu)
 	t->place = ON_CPU;
 	t->cpu = cpu;
 	tctx = ctx_of(t);
-	tctx->exec_at = t->task.se.sum_exec_runtime;
 	tctx->started_at = scx_bpf_now();
 	if (tctx->gates.slots[0])
 		pace_running(&t->task, tctx, cpu);
@@ -308,11 +307,12 @@ static void start(struct thread *t, u32 cpu)
 static void stop(struct thread *t, bool runnable)
 {
 	struct task_ctx *tctx = &t->ctx;
+	u64 used = t->task.se.sum_exec_runtime - tctx->exec_at;
 
 	here = t->cpu;
+	tctx->exec_at = t->task.se.sum_exec_runtime;
 	if (tctx->gates.slots[0])
-		pace_stopping(&t->task, tctx, t->task.se.sum_exec_runtime - tctx->exec_at,
-			      runnable);
+		pace_stopping(&t->task, tctx, used, runnable);
 	after(t);
 }
 
