@@ -32,12 +32,14 @@ const (
 //
 // Nothing is forced to a disk (fsync=off), and the directory is in memory in a
 // guest: commits wait for no device, so that latency is CPU time, queues and the
-// scheduler. The compiler of queries is off, all else is as by default.
+// scheduler. A new segment of its log is not filled with zeros: all transactions
+// wait for that, for 50 ms, and a server that has run for a while has old segments
+// to write over. The compiler of queries is off, all else is as by default.
 func (p *postgresql) start(ctx context.Context, n *node, dir string) error {
 	data := filepath.Join(dir, "data")
 	primary := n.spec.Scenario.Primary
 	if err := n.setUp(asNobody(exec.CommandContext(ctx, postgresDir+"initdb", "-D", data, "-U", postgresUser, "-A", "trust",
-		"--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions"), dir)); err != nil {
+		"--locale=C", "--encoding=UTF8", "--no-sync", "--no-instructions", "--set=wal_init_zero=off"), dir)); err != nil {
 		return err
 	}
 	fill := asNobody(exec.CommandContext(ctx, postgresDir+"postgres", "--single", "-D", data, "-F", postgresUser), dir)
