@@ -102,6 +102,18 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
 }
 
+/*
+ * Puts p into a CPU's own queue, from enqueue. If that is another CPU, the kernel
+ * does so after enqueue, and may lose SCX_ENQ_PREEMPT on the way: p would wait
+ * for a slice of what runs there. The kick is carried out after the insertion.
+ */
+static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags);
+	if (inserts_lose_preempt && (enq_flags & SCX_ENQ_PREEMPT) && cpu != scx_bpf_task_cpu(p))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
 /* The next task of a tier, own LLC first. */
 static __always_inline bool consume_tier(u32 tier, u32 llc)
 {

@@ -161,7 +161,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		if (!looked || !is_kept(prev_cpu, tctx->tier))
 			cpu = place(p, tctx, prev_cpu, &place_flags);
 		if (cpu >= 0) {
-			dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags | place_flags);
+			insert_on(p, cpu, enq_flags | place_flags);
 			return;
 		}
 	}

@@ -151,3 +151,15 @@ func progCountsItself(kernel *btf.Spec) bool {
 	}
 	return slices.ContainsFunc(task.Members, func(m btf.Member) bool { return m.Name == "rcu_read_lock_nesting" })
 }
+
+// insertsLosePreempt reports whether SCX_ENQ_PREEMPT gets lost on the way to
+// another CPU's queue: before 7.0, 6.19.9 and 6.18.19 the kernel's enqueue_task_scx
+// cuts it off. What tells is the parameter's name, which its fix changed.
+func insertsLosePreempt(kernel *btf.Spec) bool {
+	var enqueue *btf.Func
+	if err := kernel.TypeByName("enqueue_task_scx", &enqueue); err != nil {
+		return true
+	}
+	proto, ok := enqueue.Type.(*btf.FuncProto)
+	return !ok || !slices.ContainsFunc(proto.Params, func(p btf.FuncParam) bool { return p.Name == "core_enq_flags" })
+}

@@ -262,6 +262,9 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables["has_task_work"].Set(hasTaskWork(kernel)); err != nil {
 		return nil, fmt.Errorf("set has_task_work: %w", err)
 	}
+	if err := spec.Variables["inserts_lose_preempt"].Set(insertsLosePreempt(kernel)); err != nil {
+		return nil, fmt.Errorf("set inserts_lose_preempt: %w", err)
+	}
 	return spec, nil
 }
 

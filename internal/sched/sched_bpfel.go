@@ -209,6 +209,7 @@ const (
 	schedVarExportTemperTier          = "export_temper_tier"
 	schedVarHasSmt                    = "has_smt"
 	schedVarHasTaskWork               = "has_task_work"
+	schedVarInsertsLosePreempt        = "inserts_lose_preempt"
 	schedVarLlcCpus                   = "llc_cpus"
 	schedVarNoPreempt                 = "no_preempt"
 	schedVarNrCpus                    = "nr_cpus"
@@ -318,6 +319,7 @@ type schedVariableSpecs struct {
 	ExportTemperTier     *ebpf.VariableSpec `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.VariableSpec `ebpf:"has_smt"`
 	HasTaskWork          *ebpf.VariableSpec `ebpf:"has_task_work"`
+	InsertsLosePreempt   *ebpf.VariableSpec `ebpf:"inserts_lose_preempt"`
 	LlcCpus              *ebpf.VariableSpec `ebpf:"llc_cpus"`
 	NoPreempt            *ebpf.VariableSpec `ebpf:"no_preempt"`
 	NrCpus               *ebpf.VariableSpec `ebpf:"nr_cpus"`
@@ -397,6 +399,7 @@ type schedVariables struct {
 	ExportTemperTier     *ebpf.Variable `ebpf:"export_temper_tier"`
 	HasSmt               *ebpf.Variable `ebpf:"has_smt"`
 	HasTaskWork          *ebpf.Variable `ebpf:"has_task_work"`
+	InsertsLosePreempt   *ebpf.Variable `ebpf:"inserts_lose_preempt"`
 	LlcCpus              *ebpf.Variable `ebpf:"llc_cpus"`
 	NoPreempt            *ebpf.Variable `ebpf:"no_preempt"`
 	NrCpus               *ebpf.Variable `ebpf:"nr_cpus"`
