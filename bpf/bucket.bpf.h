@@ -7,14 +7,23 @@
  * that rate all the time, a thread runs on a grant of them, and what it did not
  * use goes back. In any span W a cgroup uses at most
  *
- *   quota / period * W + burst + max(quota / period * GRAIN_NS, GRANT_MIN_NS)
+ *   quota / period * W + burst + max(quota / period * SAVE_NS, GRANT_MIN_NS)
  *
  * plus what its threads run beyond a grant because they were in the kernel.
+ *
+ * Beyond a grain the bucket holds what was not used, and for that there are as many
+ * CPUs as there are threads: a pod below its limit hardly notices it. A pod at its
+ * limit has saved nothing, and is paced by grains.
  */
 #ifndef TEMPER_BUCKET_BPF_H
 #define TEMPER_BUCKET_BPF_H
 
-/* So much of its time a limited cgroup may save up, and no grant is longer. */
+/*
+ * What of its limit's time a cgroup may save up. With more, a second's use could be
+ * above the limit by more than a hundredth.
+ */
+#define SAVE_NS (10ULL * 1000 * 1000)
+/* What of it threads in turns are paced by: no grant is longer. */
 #define GRAIN_NS (2500ULL * 1000)
 /* Or so much CPU time, where a limit is small: less is not worth a switch. */
 #define GRANT_MIN_NS (200ULL * 1000)
@@ -35,16 +44,21 @@ struct bucket {
 	u64 filled_at;
 };
 
+static __always_inline s64 worth(const struct limit *l, u64 ns)
+{
+	u64 tokens = l->quota_us * ns, least = GRANT_MIN_NS * l->period_us;
+
+	return tokens > least ? tokens : least;
+}
+
 static __always_inline s64 bucket_grain(const struct limit *l)
 {
-	u64 grain = l->quota_us * GRAIN_NS, least = GRANT_MIN_NS * l->period_us;
-
-	return grain > least ? grain : least;
+	return worth(l, GRAIN_NS);
 }
 
 static __always_inline s64 bucket_cap(const struct limit *l)
 {
-	return bucket_grain(l) + l->burst_us * 1000 * l->period_us;
+	return worth(l, SAVE_NS) + l->burst_us * 1000 * l->period_us;
 }
 
 /*
@@ -105,28 +119,29 @@ static __always_inline u64 admitted_most(const struct limit *l)
 }
 
 /*
- * May another thread have a grant? One more than that while the bucket is as
- * good as full: those who run do not use up what comes, for what switching
- * between them costs. And any number while there is a burst to spend.
+ * May another thread have a grant? One more than that while there is as good as a
+ * grain: those who run do not use up what comes, for what switching between them
+ * costs. And any number while there is more to spend than a grain.
  */
 static __always_inline bool may_admit(const struct bucket *b, const struct limit *l, u64 admitted,
 				      s64 unused)
 {
 	s64 grain = bucket_grain(l);
 
-	if (l->burst_us && b->level >= grain)
+	if (b->level >= grain && bucket_cap(l) > grain)
 		return true;
 	return admitted <
 	       admitted_most(l) + (b->level + unused * (s64)l->period_us >= grain - (grain >> 4));
 }
 
 /*
- * The longest grant: as many as may run at once fit into the bucket, or what
- * comes for the last of them would be lost while it waits.
+ * The longest grant: as many as may run at once fit into a grain, and the burst, or
+ * the last of them would wait for longer than it takes the others to run.
  */
 static __always_inline u64 grant_most(const struct limit *l)
 {
-	u64 share = (u64)bucket_cap(l) / (admitted_most(l) * l->period_us);
+	u64 share = (u64)(bucket_grain(l) + l->burst_us * 1000 * l->period_us) /
+		    (admitted_most(l) * l->period_us);
 
 	return share < GRAIN_NS ? share : GRAIN_NS;
 }

@@ -15,8 +15,9 @@ static __always_inline u64 pace_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* More than any quota: the kernel says "max" by the largest number. */
-#define NO_QUOTA (1ULL << 44)
+/* From there on a quota is none, and a burst is that: their tokens would not fit a bucket. */
+#define NO_QUOTA (1ULL << 38)
+#define MOST_BURST (1ULL << 31)
 
 /* A limited cgroup. Slot 0 is nobody's. */
 struct gate {

@@ -72,6 +72,8 @@ static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 p
 
 	if (quota_us >= NO_QUOTA || !period_us)
 		limit = (struct limit){ .period_us = 1 };
+	if (limit.burst_us > MOST_BURST)
+		limit.burst_us = MOST_BURST;
 	if (g) {
 		change_gate(g, &limit, now);
 		open_gate_at(group->gate, now, now);

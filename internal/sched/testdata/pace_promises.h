@@ -42,9 +42,9 @@ static double rate(const struct limit *l)
 /* As the pacer states it (bucket.bpf.h). */
 static double cap_of(const struct limit *l)
 {
-	double grain = rate(l) * GRAIN_NS;
+	double saved = rate(l) * SAVE_NS;
 
-	return (grain > GRANT_MIN_NS ? grain : GRANT_MIN_NS) + 1000.0 * l->burst_us;
+	return (saved > GRANT_MIN_NS ? saved : GRANT_MIN_NS) + 1000.0 * l->burst_us;
 }
 
 static bool limited(u32 slot)
