@@ -114,9 +114,7 @@ func TestLimitsNest(t *testing.T) {
 		leastA, mostA   float64
 	}{
 		{"the pod's binds", "100000 100000", "80000 100000", "80000 100000", 1, 0.47, 0.53},
-		// Threads of the other container have the pod's limit to themselves
-		// while none of this one may ask: it gets less than its own.
-		{"a container's binds", "200000 100000", "30000 100000", "max", 2, 0.25, 0.3},
+		{"a container's binds", "200000 100000", "30000 100000", "max", 2, 0.297, 0.303},
 		{"both containers' bind", "200000 100000", "30000 100000", "150000 100000", 1.8, 0.297, 0.303},
 		{"below its child's", "50000 100000", "150000 100000", "max", 0.5, 0.24, 0.26},
 	} {
