@@ -102,7 +102,7 @@ func burn() {
 func nap() {
 	rest := unix.NsecToTimespec(20_000)
 	for {
-		for n := 0; n < 20_000; n++ {
+		for range 20_000 {
 			continue
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
