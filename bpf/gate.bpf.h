@@ -72,8 +72,8 @@ static u64 limits_unheld;
 /* If it is worth it. */
 #define KEEP_LEAST_NS (20LL * 1000)
 /*
- * And no more than a part of what the bucket holds, for all who sleep: with all
- * of it kept there would never be enough for those who wait.
+ * And no more than a part of a grain, for all who sleep: with all of it kept there
+ * would never be enough for those who wait.
  */
 #define KEEP_PART 8
 
