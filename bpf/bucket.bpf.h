@@ -12,8 +12,8 @@
  * plus what its threads run beyond a grant because they were in the kernel.
  *
  * Beyond a grain the bucket holds what was not used, and for that there are as many
- * CPUs as there are threads: a pod below its limit hardly notices it. A pod at its
- * limit has saved nothing, and is paced by grains.
+ * CPUs as there are threads: a pod below its limit hardly notices it. What a pod at
+ * its limit does not use between two grants may be saved, too.
  */
 #ifndef TEMPER_BUCKET_BPF_H
 #define TEMPER_BUCKET_BPF_H
@@ -56,9 +56,14 @@ static __always_inline s64 bucket_grain(const struct limit *l)
 	return worth(l, GRAIN_NS);
 }
 
+static __always_inline s64 bucket_burst(const struct limit *l)
+{
+	return l->burst_us * 1000 * l->period_us;
+}
+
 static __always_inline s64 bucket_cap(const struct limit *l)
 {
-	return worth(l, SAVE_NS) + l->burst_us * 1000 * l->period_us;
+	return worth(l, SAVE_NS) + bucket_burst(l);
 }
 
 /*
@@ -140,8 +145,7 @@ static __always_inline bool may_admit(const struct bucket *b, const struct limit
  */
 static __always_inline u64 grant_most(const struct limit *l)
 {
-	u64 share = (u64)(bucket_grain(l) + l->burst_us * 1000 * l->period_us) /
-		    (admitted_most(l) * l->period_us);
+	u64 share = (u64)(bucket_grain(l) + bucket_burst(l)) / (admitted_most(l) * l->period_us);
 
 	return share < GRAIN_NS ? share : GRAIN_NS;
 }

@@ -15,7 +15,7 @@ static __always_inline u64 pace_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* From there on a quota is none, and a burst is that: their tokens would not fit a bucket. */
+/* A quota from there on is none, and no burst is longer: their tokens would not fit a bucket. */
 #define NO_QUOTA (1ULL << 38)
 #define MOST_BURST (1ULL << 31)
 

@@ -88,7 +88,8 @@ func TestLimitHolds(t *testing.T) {
 }
 
 // While a thread that fell asleep is still on its CPU, the kernel looks for the
-// next one and books the time to it: its limit pays that too.
+// next one and books the time to it: its limit pays that too. And it gets all of
+// its limit, though on kernels before 7.0 preemptions get lost (insertsLosePreempt).
 func TestLimitPaysForSwitches(t *testing.T) {
 	requireVirtualTime(t)
 	s := attach(t, Config{})

@@ -32,9 +32,9 @@ const (
 //
 // Nothing is forced to a disk (fsync=off), and the directory is in memory in a
 // guest: commits wait for no device, so that latency is CPU time, queues and the
-// scheduler. A new segment of its log is not filled with zeros: all transactions
-// wait for that, for 50 ms, and a server that has run for a while has old segments
-// to write over. The compiler of queries is off, all else is as by default.
+// scheduler. A new segment of its log is not filled with zeros, for which all
+// transactions would wait: a server that has run for a while has old segments to
+// write over. The compiler of queries is off, all else is as by default.
 func (p *postgresql) start(ctx context.Context, n *node, dir string) error {
 	data := filepath.Join(dir, "data")
 	primary := n.spec.Scenario.Primary
