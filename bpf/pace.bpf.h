@@ -357,7 +357,7 @@ static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task
 	struct search s;
 	s32 cpu;
 
-	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, SLICE_NS, CREDIT_WOKEN_NS));
+	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	pace_unparked(tctx, now);
 	count_queued(tctx, tier, scx_bpf_now());

@@ -82,11 +82,17 @@ static __always_inline bool vtime_before(u64 a, u64 b)
 
 /*
  * A group keeps at most that much credit: an older vtime would let it own its
- * tier's CPUs for as long as it slept. One whose threads never slept was made
+ * tier's CPUs for as long as it slept. One that wants more than it gets was made
  * to wait, by ticks that come late for slices, and may catch up.
  */
 #define CREDIT_WOKEN_NS SLICE_NS
 #define CREDIT_WAITED_NS (8 * SLICE_NS)
+
+/* since: how long ago a thread of the group last wanted more than its slice. */
+static __always_inline u64 credit_of(s64 since)
+{
+	return since < (s64)CREDIT_WAITED_NS ? CREDIT_WAITED_NS : CREDIT_WOKEN_NS;
+}
 
 static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit_ns)
 {
@@ -99,6 +105,19 @@ static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit_ns)
 static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 {
 	return ns * DEFAULT_WEIGHT / (weight ?: 1);
+}
+
+/*
+ * At a tick CPUs look for their next threads together, and none of them finds those
+ * that the others are about to put back: one whose group is behind would wait while
+ * groups ahead of it are served, at each tick anew. Such a thread goes on instead,
+ * for so long in all.
+ */
+#define STAY_NS (4 * SLICE_NS)
+
+static __always_inline bool may_stay_owed(u64 tag, u64 vtime_now, u32 weight, s64 ran)
+{
+	return ran < (s64)STAY_NS && vtime_before(tag + vtime_cost(SLICE_NS, weight), vtime_now);
 }
 
 static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)

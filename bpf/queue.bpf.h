@@ -88,8 +88,7 @@ static __always_inline void left_queue(struct task_ctx *tctx, u64 now)
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
-	u64 credit = enq_flags & SCX_ENQ_WAKEUP ? CREDIT_WOKEN_NS : CREDIT_WAITED_NS;
-	u64 vtime = charge_slice(tctx, SLICE_NS, credit);
+	u64 vtime = charge_slice(tctx, enq_flags & SCX_ENQ_WAKEUP);
 	u32 tier = tctx->tier;
 
 	if (tier >= TEMPER_TIERS)

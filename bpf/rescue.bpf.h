@@ -84,7 +84,7 @@ static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct tas
 	u32 tier = tctx->tier;
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
 
-	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, SLICE_NS, CREDIT_WOKEN_NS));
+	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	uncount_queued(tctx);
 	count_queued(tctx, tier, now);

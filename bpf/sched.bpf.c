@@ -202,16 +202,18 @@ __noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
 static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
+	s64 ran = elapsed(tctx->started_at, scx_bpf_now());
 	u32 own = cpu_llc(cpu);
 	u64 tag;
 	int llc;
 
-	if (!group)
+	one_copy(tier);
+	if (!group || tier >= TEMPER_TIERS)
 		return own;
 	/* Its own next tag, as settle_charge and charge_slice would make it. */
-	tag = group->vtime +
-	      vtime_cost_signed((s64)(scx_bpf_now() - tctx->started_at) - tctx->charged,
-				group->weight);
+	tag = group->vtime + vtime_cost_signed(ran - tctx->charged, group->weight);
+	if (may_stay_owed(tag, vtime_now[tier], group->weight, ran))
+		return -1;
 	if (is_due_before(tier_dsq(tier, own), cpu, tag))
 		return own;
 	if (nr_llcs == 1)
@@ -270,12 +272,7 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
 {
-	struct group_ctx *group = task_group(tctx);
-
-	if (group)
-		move_clock(tctx->tier, __sync_fetch_and_add(&group->vtime,
-							    vtime_cost(SLICE_NS, group->weight)));
-	tctx->charged += SLICE_NS;
+	charge_again(tctx);
 	prev->scx.slice = SLICE_NS;
 	/*
 	 * The kernel will not call running: its tier may be another now, somebody

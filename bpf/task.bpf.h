@@ -8,6 +8,7 @@
 /* One group's share of its tier. */
 struct group_ctx {
 	u64 vtime; /* next start tag, advanced by what its threads were charged */
+	u64 wanted_at; /* one of its threads last wanted more than its slice */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */
@@ -264,24 +265,27 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
  * group's clock showed: a group's threads are spaced along its clock, so it
  * gets its weight's share whether it has one thread or a hundred.
  */
-static __always_inline u64 charge_slice(struct task_ctx *tctx, u64 slice_ns, u64 credit_ns)
+static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 {
 	struct group_ctx *group = task_group(tctx);
+	u64 now = scx_bpf_now(), clock, tag, floor;
 	u32 tier = tctx->tier;
-	u64 now, tag, floor;
 	s64 cost, left;
 
 	if (tier >= TEMPER_TIERS)
 		return 0;
-	now = vtime_now[tier];
+	clock = vtime_now[tier];
 	if (!group)
-		return now;
+		return clock;
+	/* Else one thread that sleeps and wakes would cost those that compute their credit. */
+	if (!woken)
+		group->wanted_at = now;
 	/* What is left of an earlier charge, or missing, is settled on the way. */
 	left = vtime_cost_signed(tctx->charged, group->weight);
-	cost = (s64)vtime_cost(slice_ns, group->weight) - left;
-	tctx->charged = slice_ns;
+	cost = (s64)vtime_cost(SLICE_NS, group->weight) - left;
+	tctx->charged = SLICE_NS;
 	tag = __sync_fetch_and_add(&group->vtime, cost) - left;
-	floor = clamp_vtime(tag, now, credit_ns);
+	floor = clamp_vtime(tag, clock, credit_of(elapsed(group->wanted_at, now)));
 	if (floor != tag)
 		__sync_fetch_and_add(&group->vtime, floor - tag);
 	return floor;
@@ -296,6 +300,19 @@ static __always_inline void move_clock(u32 tier, u64 tag)
 {
 	if (tier < TEMPER_TIERS && !queued_in(tier) && vtime_before(vtime_now[tier], tag))
 		vtime_now[tier] = tag;
+}
+
+/* The group pays for another slice of a thread that goes on. */
+static __always_inline void charge_again(struct task_ctx *tctx)
+{
+	struct group_ctx *group = task_group(tctx);
+
+	if (group) {
+		group->wanted_at = scx_bpf_now();
+		move_clock(tctx->tier, __sync_fetch_and_add(&group->vtime,
+							    vtime_cost(SLICE_NS, group->weight)));
+	}
+	tctx->charged += SLICE_NS;
 }
 
 /*

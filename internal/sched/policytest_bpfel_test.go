@@ -24,12 +24,14 @@ type policytestPolicyCall struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	policytestProgDecideClampVtime   = "decide_clamp_vtime"
+	policytestProgDecideCreditOf     = "decide_credit_of"
 	policytestProgDecideIsStale      = "decide_is_stale"
 	policytestProgDecideIsStarving   = "decide_is_starving"
 	policytestProgDecideMayLend      = "decide_may_lend"
 	policytestProgDecideMayPreempt   = "decide_may_preempt"
 	policytestProgDecideMayRescue    = "decide_may_rescue"
 	policytestProgDecideMayShareCore = "decide_may_share_core"
+	policytestProgDecideMayStayOwed  = "decide_may_stay_owed"
 	policytestProgDecideVtimeBefore  = "decide_vtime_before"
 	policytestProgDecideVtimeCost    = "decide_vtime_cost"
 	policytestVarRescueAfterNs       = "rescue_after_ns"
@@ -82,12 +84,14 @@ type policytestSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type policytestProgramSpecs struct {
 	DecideClampVtime   *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
+	DecideCreditOf     *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
 	DecideIsStale      *ebpf.ProgramSpec `ebpf:"decide_is_stale"`
 	DecideIsStarving   *ebpf.ProgramSpec `ebpf:"decide_is_starving"`
 	DecideMayLend      *ebpf.ProgramSpec `ebpf:"decide_may_lend"`
 	DecideMayPreempt   *ebpf.ProgramSpec `ebpf:"decide_may_preempt"`
 	DecideMayRescue    *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
 	DecideMayShareCore *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
+	DecideMayStayOwed  *ebpf.ProgramSpec `ebpf:"decide_may_stay_owed"`
 	DecideVtimeBefore  *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
 	DecideVtimeCost    *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
 }
@@ -151,12 +155,14 @@ type policytestVariables struct {
 // It can be passed to loadPolicytestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type policytestPrograms struct {
 	DecideClampVtime   *ebpf.Program `ebpf:"decide_clamp_vtime"`
+	DecideCreditOf     *ebpf.Program `ebpf:"decide_credit_of"`
 	DecideIsStale      *ebpf.Program `ebpf:"decide_is_stale"`
 	DecideIsStarving   *ebpf.Program `ebpf:"decide_is_starving"`
 	DecideMayLend      *ebpf.Program `ebpf:"decide_may_lend"`
 	DecideMayPreempt   *ebpf.Program `ebpf:"decide_may_preempt"`
 	DecideMayRescue    *ebpf.Program `ebpf:"decide_may_rescue"`
 	DecideMayShareCore *ebpf.Program `ebpf:"decide_may_share_core"`
+	DecideMayStayOwed  *ebpf.Program `ebpf:"decide_may_stay_owed"`
 	DecideVtimeBefore  *ebpf.Program `ebpf:"decide_vtime_before"`
 	DecideVtimeCost    *ebpf.Program `ebpf:"decide_vtime_cost"`
 }
@@ -164,12 +170,14 @@ type policytestPrograms struct {
 func (p *policytestPrograms) Close() error {
 	return _PolicytestClose(
 		p.DecideClampVtime,
+		p.DecideCreditOf,
 		p.DecideIsStale,
 		p.DecideIsStarving,
 		p.DecideMayLend,
 		p.DecideMayPreempt,
 		p.DecideMayRescue,
 		p.DecideMayShareCore,
+		p.DecideMayStayOwed,
 		p.DecideVtimeBefore,
 		p.DecideVtimeCost,
 	)

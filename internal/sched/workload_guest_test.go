@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	spinner "github.com/temper-sched/temper/internal/bench/spin"
 	"github.com/temper-sched/temper/internal/policy"
 )
 
@@ -167,22 +168,33 @@ func cgroupID(t *testing.T, dir string) uint64 {
 // start runs a role of the test binary inside a cgroup until the test ends.
 func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
+	cmd.Stderr = os.Stderr
+	startsIn(t, cgroup, cmd)
+	if role == "spin" || role == "nap" {
+		startNow(t, cmd)
+	}
+	return cmd
+}
+
+// startsIn has a command start in a cgroup, whenever before the test ends.
+func startsIn(t *testing.T, cgroup string, cmd *exec.Cmd) {
+	t.Helper()
 	dir, err := os.Open(cgroup)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = dir.Close() }) // the caller may start it later
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
+	t.Cleanup(func() { _ = dir.Close() })
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = os.Stderr
-	if role == "spin" || role == "nap" {
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { kill(cmd) })
+}
+
+func startNow(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	return cmd
+	t.Cleanup(func() { kill(cmd) })
 }
 
 func kill(cmd *exec.Cmd) {
@@ -195,6 +207,21 @@ func kill(cmd *exec.Cmd) {
 func spinners(t *testing.T, cgroup string, n, cpu int) *exec.Cmd {
 	t.Helper()
 	return start(t, cgroup, "spin", fmt.Sprintf("%s=%d", threadsEnv, n), fmt.Sprintf("%s=%d", cpuEnv, cpu))
+}
+
+// bareSpinners starts n processes of one thread each, without a runtime whose other
+// threads would sleep and wake, and end slices between ticks.
+func bareSpinners(t *testing.T, cgroup string, n int) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "spinner")
+	if err := spinner.Install(program); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		cmd := exec.Command(program)
+		startsIn(t, cgroup, cmd)
+		startNow(t, cmd)
+	}
 }
 
 // nappers starts a process of n threads that sleep all the time, for a moment.
