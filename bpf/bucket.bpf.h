@@ -7,9 +7,10 @@
  * that rate all the time, a thread runs on a grant of them, and what it did not
  * use goes back. In any span W a cgroup uses at most
  *
- *   quota / period * W + burst + max(quota / period * SAVE_NS, GRANT_MIN_NS)
+ *   quota / period * W + quota + burst
  *
- * plus what its threads run beyond a grant because they were in the kernel.
+ * (a grain instead of the quota, if that is more) plus what its threads run beyond a
+ * grant because they were in the kernel.
  *
  * Beyond a grain the bucket holds what was not used, and for that there are as many
  * CPUs as there are threads: a pod below its limit hardly notices it. What a pod at
@@ -18,12 +19,7 @@
 #ifndef TEMPER_BUCKET_BPF_H
 #define TEMPER_BUCKET_BPF_H
 
-/*
- * What of its limit's time a cgroup may save up. With more, a second's use could be
- * above the limit by more than a hundredth.
- */
-#define SAVE_NS (10ULL * 1000 * 1000)
-/* What of it threads in turns are paced by: no grant is longer. */
+/* What of the limit's time threads in turns are paced by: no grant is longer. */
 #define GRAIN_NS (2500ULL * 1000)
 /* Or so much CPU time, where a limit is small: less is not worth a switch. */
 #define GRANT_MIN_NS (200ULL * 1000)
@@ -44,16 +40,11 @@ struct bucket {
 	u64 filled_at;
 };
 
-static __always_inline s64 worth(const struct limit *l, u64 ns)
-{
-	u64 tokens = l->quota_us * ns, least = GRANT_MIN_NS * l->period_us;
-
-	return tokens > least ? tokens : least;
-}
-
 static __always_inline s64 bucket_grain(const struct limit *l)
 {
-	return worth(l, GRAIN_NS);
+	u64 tokens = l->quota_us * GRAIN_NS, least = GRANT_MIN_NS * l->period_us;
+
+	return tokens > least ? tokens : least;
 }
 
 static __always_inline s64 bucket_burst(const struct limit *l)
@@ -61,9 +52,12 @@ static __always_inline s64 bucket_burst(const struct limit *l)
 	return l->burst_us * 1000 * l->period_us;
 }
 
+/* As much as the kernel lets a cgroup have at once: a period's quota, and the burst. */
 static __always_inline s64 bucket_cap(const struct limit *l)
 {
-	return worth(l, SAVE_NS) + bucket_burst(l);
+	s64 quota = l->quota_us * 1000 * l->period_us, grain = bucket_grain(l);
+
+	return (quota > grain ? quota : grain) + bucket_burst(l);
 }
 
 /*

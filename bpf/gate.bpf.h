@@ -15,8 +15,9 @@ static __always_inline u64 pace_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* A quota from there on is none, and no burst is longer: their tokens would not fit a bucket. */
-#define NO_QUOTA (1ULL << 38)
+/* As the kernel says that there is no limit. */
+#define NO_QUOTA (~0ULL)
+/* No burst is longer: its tokens would not fit a bucket. */
 #define MOST_BURST (1ULL << 31)
 
 /* A limited cgroup. Slot 0 is nobody's. */

@@ -38,7 +38,7 @@ static __always_inline void add_gate(struct group_ctx *group, u64 cgroup, const 
 	bpf_spin_lock(&g->lock);
 	g->cgroup = cgroup;
 	g->limit = *limit;
-	g->bucket.level = bucket_cap(limit);
+	g->bucket.level = bucket_grain(limit);
 	g->bucket.filled_at = now;
 	__builtin_memset(&g->counters, 0, sizeof(g->counters));
 	bpf_spin_unlock(&g->lock);
@@ -52,7 +52,7 @@ static __always_inline void change_gate(struct gate *g, const struct limit *limi
 {
 	bpf_spin_lock(&g->lock);
 	if (!g->limit.quota_us) {
-		g->bucket.level = limit->quota_us ? bucket_cap(limit) : 0;
+		g->bucket.level = limit->quota_us ? bucket_grain(limit) : 0;
 		g->bucket.level -= gate_unused(g, now) * (s64)limit->period_us;
 		g->bucket.filled_at = now;
 	} else if (limit->quota_us) {
@@ -62,7 +62,10 @@ static __always_inline void change_gate(struct gate *g, const struct limit *limi
 	bpf_spin_unlock(&g->lock);
 }
 
-/* As the kernel says it: a quota of ~0 is none. */
+/*
+ * A quota of more CPUs than there can be is none, too: its tokens might not fit a
+ * bucket. Nothing was saved of a limit that was not there.
+ */
 static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 period_us,
 				      u64 quota_us, u64 burst_us)
 {
@@ -70,7 +73,7 @@ static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 p
 	struct gate *g = lookup_gate(group->gate);
 	u64 now = pace_now();
 
-	if (quota_us >= NO_QUOTA || !period_us)
+	if (!period_us || quota_us / period_us >= TEMPER_MAX_CPUS)
 		limit = (struct limit){ .period_us = 1 };
 	if (limit.burst_us > MOST_BURST)
 		limit.burst_us = MOST_BURST;

@@ -89,10 +89,11 @@ static u64 scx_bpf_now(void)
 }
 
 /* Who looks again and again, as leave does, waits for it to go on. */
+static int looks;
+
 static u64 bpf_ktime_get_ns(void)
 {
 	static u64 at;
-	static int looks;
 
 	looks = at == now && looks < 64 ? looks + 1 : 1;
 	at = now;

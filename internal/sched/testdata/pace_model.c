@@ -54,6 +54,7 @@ static void change_limit(int group)
 		from = gate_store[slot].limit;
 	if (draw(4) == 0)
 		to.quota_us = NO_QUOTA;
+	looks = 0; /* the first one here is no other's next */
 	set_limit(&groups[group], 1 + group, to.period_us, to.quota_us, to.burst_us);
 	if (!slot && groups[group].gate)
 		books[groups[group].gate].used = 0;

@@ -39,12 +39,19 @@ static double rate(const struct limit *l)
 	return (double)l->quota_us / l->period_us;
 }
 
-/* As the pacer states it (bucket.bpf.h). */
+/* As the pacer states them (bucket.bpf.h). */
+static double grain_of(const struct limit *l)
+{
+	double grain = rate(l) * GRAIN_NS;
+
+	return grain > GRANT_MIN_NS ? grain : GRANT_MIN_NS;
+}
+
 static double cap_of(const struct limit *l)
 {
-	double saved = rate(l) * SAVE_NS;
+	double quota = 1000.0 * l->quota_us, grain = grain_of(l);
 
-	return (saved > GRANT_MIN_NS ? saved : GRANT_MIN_NS) + 1000.0 * l->burst_us;
+	return (quota > grain ? quota : grain) + 1000.0 * l->burst_us;
 }
 
 static bool limited(u32 slot)
@@ -197,7 +204,7 @@ static void note_change(u32 slot, const struct limit *from, double unused)
 	b->lost = 0;
 	if (!to->quota_us)
 		return;
-	cap = cap_of(to);
+	cap = from->quota_us ? cap_of(to) : grain_of(to);
 	if (!from->quota_us) {
 		b->ideal = cap;
 		b->debt = 0;
