@@ -17,7 +17,7 @@ struct group_ctx {
 /*
  * Group shares: cgroup storage -> struct group_ctx.
  * Created by cgroup_init, weight written by cgroup_set_weight, vtime by any CPU
- * atomically. Dies with the cgroup.
+ * atomically, wanted_at by any: the last one counts. Dies with the cgroup.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
@@ -277,7 +277,7 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 	clock = vtime_now[tier];
 	if (!group)
 		return clock;
-	/* Else one thread that sleeps and wakes would cost those that compute their credit. */
+	/* Of the group: a thread that sleeps and wakes must not cost the others their credit. */
 	if (!woken)
 		group->wanted_at = now;
 	/* What is left of an earlier charge, or missing, is settled on the way. */
