@@ -225,9 +225,9 @@ func bareSpinners(t *testing.T, cgroup string, n int) {
 }
 
 // nappers starts a process of n threads that sleep all the time, for a moment.
-func nappers(t *testing.T, cgroup string, n int) *exec.Cmd {
+func nappers(t *testing.T, cgroup string, n int) {
 	t.Helper()
-	return start(t, cgroup, "nap", fmt.Sprintf("%s=%d", threadsEnv, n))
+	start(t, cgroup, "nap", fmt.Sprintf("%s=%d", threadsEnv, n))
 }
 
 // delays runs n timed wakeups in a cgroup and returns how late each was, sorted.
