@@ -107,22 +107,22 @@ static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 	return ns * DEFAULT_WEIGHT / (weight ?: 1);
 }
 
+static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)
+{
+	return ns < 0 ? -(s64)vtime_cost(-ns, weight) : (s64)vtime_cost(ns, weight);
+}
+
 /*
  * At a tick CPUs look for their next threads together, and none of them finds those
  * that the others are about to put back: one whose group is behind would wait while
  * groups ahead of it are served, at each tick anew. Such a thread goes on instead,
  * for so long in all.
  */
-#define STAY_NS (4 * SLICE_NS)
+#define GO_ON_NS (4 * SLICE_NS)
 
-static __always_inline bool may_stay_owed(u64 tag, u64 vtime_now, u32 weight, s64 ran)
+static __always_inline bool may_go_on(u64 tag, u64 vtime_now, u32 weight, s64 ran)
 {
-	return ran < (s64)STAY_NS && vtime_before(tag + vtime_cost(SLICE_NS, weight), vtime_now);
-}
-
-static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)
-{
-	return ns < 0 ? -(s64)vtime_cost(-ns, weight) : (s64)vtime_cost(ns, weight);
+	return ran < (s64)GO_ON_NS && vtime_before(tag + vtime_cost(SLICE_NS, weight), vtime_now);
 }
 
 /* Time since an instant that another CPU's clock may put a moment ahead of now. */

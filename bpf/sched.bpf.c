@@ -212,7 +212,7 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 		return own;
 	/* Its own next tag, as settle_charge and charge_slice would make it. */
 	tag = group->vtime + vtime_cost_signed(ran - tctx->charged, group->weight);
-	if (may_stay_owed(tag, vtime_now[tier], group->weight, ran))
+	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
 		return -1;
 	if (is_due_before(tier_dsq(tier, own), cpu, tag))
 		return own;

@@ -27,11 +27,11 @@ const (
 	policytestProgDecideCreditOf     = "decide_credit_of"
 	policytestProgDecideIsStale      = "decide_is_stale"
 	policytestProgDecideIsStarving   = "decide_is_starving"
+	policytestProgDecideMayGoOn      = "decide_may_go_on"
 	policytestProgDecideMayLend      = "decide_may_lend"
 	policytestProgDecideMayPreempt   = "decide_may_preempt"
 	policytestProgDecideMayRescue    = "decide_may_rescue"
 	policytestProgDecideMayShareCore = "decide_may_share_core"
-	policytestProgDecideMayStayOwed  = "decide_may_stay_owed"
 	policytestProgDecideVtimeBefore  = "decide_vtime_before"
 	policytestProgDecideVtimeCost    = "decide_vtime_cost"
 	policytestVarRescueAfterNs       = "rescue_after_ns"
@@ -87,11 +87,11 @@ type policytestProgramSpecs struct {
 	DecideCreditOf     *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
 	DecideIsStale      *ebpf.ProgramSpec `ebpf:"decide_is_stale"`
 	DecideIsStarving   *ebpf.ProgramSpec `ebpf:"decide_is_starving"`
+	DecideMayGoOn      *ebpf.ProgramSpec `ebpf:"decide_may_go_on"`
 	DecideMayLend      *ebpf.ProgramSpec `ebpf:"decide_may_lend"`
 	DecideMayPreempt   *ebpf.ProgramSpec `ebpf:"decide_may_preempt"`
 	DecideMayRescue    *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
 	DecideMayShareCore *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
-	DecideMayStayOwed  *ebpf.ProgramSpec `ebpf:"decide_may_stay_owed"`
 	DecideVtimeBefore  *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
 	DecideVtimeCost    *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
 }
@@ -158,11 +158,11 @@ type policytestPrograms struct {
 	DecideCreditOf     *ebpf.Program `ebpf:"decide_credit_of"`
 	DecideIsStale      *ebpf.Program `ebpf:"decide_is_stale"`
 	DecideIsStarving   *ebpf.Program `ebpf:"decide_is_starving"`
+	DecideMayGoOn      *ebpf.Program `ebpf:"decide_may_go_on"`
 	DecideMayLend      *ebpf.Program `ebpf:"decide_may_lend"`
 	DecideMayPreempt   *ebpf.Program `ebpf:"decide_may_preempt"`
 	DecideMayRescue    *ebpf.Program `ebpf:"decide_may_rescue"`
 	DecideMayShareCore *ebpf.Program `ebpf:"decide_may_share_core"`
-	DecideMayStayOwed  *ebpf.Program `ebpf:"decide_may_stay_owed"`
 	DecideVtimeBefore  *ebpf.Program `ebpf:"decide_vtime_before"`
 	DecideVtimeCost    *ebpf.Program `ebpf:"decide_vtime_cost"`
 }
@@ -173,11 +173,11 @@ func (p *policytestPrograms) Close() error {
 		p.DecideCreditOf,
 		p.DecideIsStale,
 		p.DecideIsStarving,
+		p.DecideMayGoOn,
 		p.DecideMayLend,
 		p.DecideMayPreempt,
 		p.DecideMayRescue,
 		p.DecideMayShareCore,
-		p.DecideMayStayOwed,
 		p.DecideVtimeBefore,
 		p.DecideVtimeCost,
 	)
