@@ -19,6 +19,10 @@ const volatile struct temper_mask llc_cpus[TEMPER_MAX_LLCS];
 
 struct cpu_ctx {
 	u32 tier; /* what runs here; TEMPER_NO_TIER if it cannot be preempted by us */
+	u32 yields_in; /* the tier to whose peers it yields; TEMPER_NO_TIER if to none */
+	u32 weight; /* of its group, if it yields */
+	u64 tag; /* by which it was served then */
+	u64 tag_at; /* and when */
 	u64 seen[TEMPER_TIERS + 1]; /* insertions above a tier when this CPU looked last */
 	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
@@ -48,6 +52,12 @@ struct {
 static struct temper_mask preemptible[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /*
+ * Per tier: the CPUs whose thread ran so long that it yields to peers (peer.bpf.h).
+ * Set and cleared like those above.
+ */
+static struct temper_mask yielding[TEMPER_TIERS] __attribute__((aligned(64)));
+
+/*
  * The CPUs that serve queues. Written by init and hotplug, read by the rescue:
  * affinities still name CPUs that went offline.
  */
@@ -60,12 +70,12 @@ static __always_inline struct cpu_ctx *try_lookup_cpu(s32 cpu)
 	return bpf_map_lookup_elem(&cpu_ctxs, &key);
 }
 
-/* What runs on cpu would not yield it to a task of this tier. Of a CPU whose lock is held. */
-static __always_inline bool is_kept(s32 cpu, u32 tier)
+/* What runs on cpu yields it to no task of this tier. Of a CPU whose lock is held. */
+static __always_inline bool is_kept(s32 cpu, u32 tier, bool wakes)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 
-	return cctx && cctx->tier <= tier;
+	return cctx && cctx->tier <= tier && !(wakes && cctx->yields_in == tier);
 }
 
 static __always_inline u32 cpu_llc(s32 cpu)
@@ -88,7 +98,7 @@ static __always_inline u64 cpu_bit(s32 cpu)
 	return 1ULL << (cpu & 63);
 }
 
-static __always_inline u64 *preemptible_word(u32 tier, s32 cpu)
+static __always_inline u64 *tier_word(struct temper_mask *masks, u32 tier, s32 cpu)
 {
 	u32 word = (u32)cpu / 64;
 
@@ -96,23 +106,34 @@ static __always_inline u64 *preemptible_word(u32 tier, s32 cpu)
 	one_copy(word);
 	if (tier >= TEMPER_TIERS || word >= TEMPER_MASK_WORDS)
 		return NULL;
-	return &preemptible[tier].words[word];
+	return &masks[tier].words[word];
 }
 
-static __always_inline void set_preemptible(u32 tier, s32 cpu)
+static __always_inline u64 *preemptible_word(u32 tier, s32 cpu)
 {
-	u64 *word = preemptible_word(tier, cpu);
+	return tier_word(preemptible, tier, cpu);
+}
 
+static __always_inline void set_cpu(u64 *word, s32 cpu)
+{
 	if (word)
 		__sync_fetch_and_or(word, cpu_bit(cpu));
 }
 
 /* Returns whether the bit was set: of several callers one gets true. */
+static __always_inline bool clear_cpu(u64 *word, s32 cpu)
+{
+	return word && (__sync_fetch_and_and(word, ~cpu_bit(cpu)) & cpu_bit(cpu));
+}
+
+static __always_inline void set_preemptible(u32 tier, s32 cpu)
+{
+	set_cpu(preemptible_word(tier, cpu), cpu);
+}
+
 static __always_inline bool clear_preemptible(u32 tier, s32 cpu)
 {
-	u64 *word = preemptible_word(tier, cpu);
-
-	return word && (__sync_fetch_and_and(word, ~cpu_bit(cpu)) & cpu_bit(cpu));
+	return clear_cpu(preemptible_word(tier, cpu), cpu);
 }
 
 static __always_inline bool is_preemptible(u32 tier, s32 cpu)

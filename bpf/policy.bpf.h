@@ -42,10 +42,7 @@
 /* Weight of a cgroup that set none, as in the kernel. */
 #define DEFAULT_WEIGHT 100
 
-/*
- * A waking task preempts only a task of a lower tier. Within a tier it would
- * trade one task's tail for another's.
- */
+/* A waking task preempts one of a lower tier; one of its own: is_behind_peers. */
 static __always_inline bool may_preempt(u32 waking, u32 running)
 {
 	return running < TEMPER_TIERS && waking < running;
@@ -85,7 +82,7 @@ static __always_inline bool vtime_before(u64 a, u64 b)
  * tier's CPUs for as long as it slept. One that wants more than it gets was made
  * to wait, by ticks that come late for slices, and may catch up.
  */
-#define CREDIT_WOKEN_NS SLICE_NS
+#define CREDIT_WOKEN_NS (2 * SLICE_NS)
 #define CREDIT_WAITED_NS (8 * SLICE_NS)
 
 /* since: how long ago a thread of the group last wanted more than its slice. */
@@ -101,6 +98,37 @@ static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit_ns)
 	return vtime_before(vtime, floor) ? floor : vtime;
 }
 
+/*
+ * Peers, of one tier. A task that ran this long since it woke may be preempted by
+ * them. To end shorter runs, of those who answer requests themselves, would trade
+ * one task's tail for another's.
+ */
+#define PEER_RAN_NS (2ULL * 1000 * 1000)
+
+static __always_inline bool yields_to_peers(u32 tier, u64 ran)
+{
+	return tier < TEMPER_BACKGROUND && ran >= PEER_RAN_NS;
+}
+
+/*
+ * At once by a waking task whose group is that far behind its tier in virtual time: by
+ * most of what a group that used nothing keeps, or it would come to queue behind
+ * peers that it passed.
+ */
+#define PEER_BEHIND_NS (CREDIT_WOKEN_NS * 4 / 5)
+
+static __always_inline bool is_behind_peers(u64 tag, u64 vtime_now)
+{
+	return vtime_before(tag + PEER_BEHIND_NS, vtime_now);
+}
+
+/*
+ * Otherwise a timer, which ticks this often and for so long after a task woke and
+ * queued, ends its slice as soon as it is ahead of who waits.
+ */
+#define PEER_PERIOD_NS (1ULL * 1000 * 1000)
+#define PEER_WATCH_NS (8 * PEER_PERIOD_NS)
+
 /* Virtual time that ns of CPU cost a group. Weights are cgroup's, 1 to 10000. */
 static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 {
@@ -110,6 +138,12 @@ static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)
 {
 	return ns < 0 ? -(s64)vtime_cost(-ns, weight) : (s64)vtime_cost(ns, weight);
+}
+
+/* How long a woken task is taken to run: never 0, which means that nothing was paid. */
+static __always_inline u64 expected_run(u64 ran_before)
+{
+	return ran_before && ran_before < SLICE_NS ? ran_before : SLICE_NS;
 }
 
 /*

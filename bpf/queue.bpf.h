@@ -131,4 +131,54 @@ static __always_inline bool consume_tier(u32 tier, u32 llc)
 	return false;
 }
 
+/*
+ * Is the first task of a queue that may run on cpu due before tag? Also called from
+ * programs that may sleep, where nothing else holds the RCU lock.
+ */
+__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
+{
+	struct bpf_iter_scx_dsq it;
+	int due = 0, i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	/* Those bound elsewhere are passed over. A long line of them is rare, the error one slice. */
+	for_each_num(i, 0, 8) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+		if (!p)
+			break;
+		if (may_run_on(p, cpu)) {
+			due = vtime_before(p->scx.dsq_vtime, tag);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return due;
+}
+
+/*
+ * The LLC in whose queue somebody of the tier who may run on cpu is due before tag,
+ * or -1. Other LLCs than cpu's count too: a tier has one clock, and an LLC with few
+ * tasks must help the others.
+ */
+static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag)
+{
+	u32 own = cpu_llc(cpu);
+	int llc;
+
+	if (is_due_before(tier_dsq(tier, own), cpu, tag))
+		return own;
+	if (nr_llcs == 1)
+		return -1;
+	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+		if (llc >= nr_llcs)
+			break;
+		if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag))
+			return llc;
+	}
+	return -1;
+}
+
 #endif

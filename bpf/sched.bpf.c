@@ -5,6 +5,7 @@
  *   wakeup ──► idle CPU: own fence, open CPUs, lent CPUs ──► its local queue
  *                │ none
  *                ├─ a CPU runs a lower tier ──► its local queue, preempting
+ *                ├─ its group is behind a peer's ──► the peer's CPU, preempting
  *                └─ no ──► queue of (tier, LLC), by the group's virtual time
  *   dispatch: rescued tasks, then tiers by rank; own LLC before the others.
  *
@@ -34,6 +35,7 @@
 #include "stats.bpf.h"
 #include "queue.bpf.h"
 #include "gate.bpf.h"
+#include "peer.bpf.h"
 #include "leave.bpf.h"
 #include "pace.bpf.h"
 #include "limit.bpf.h"
@@ -54,7 +56,7 @@ TEMPER_EXPORT(enum, temper_exit_code);
  * picked up a lower tier (waits of 1 to 8 ms were seen without).
  */
 static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu,
-				 u64 *enq_flags)
+				 bool wakes, u64 *enq_flags)
 {
 	struct search s;
 	s32 cpu;
@@ -66,6 +68,8 @@ static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s
 		return cpu;
 	}
 	cpu = pick_victim(p, &s);
+	if (cpu < 0 && wakes)
+		cpu = pick_peer(p, tctx, &s);
 	if (cpu < 0)
 		return -1;
 	*enq_flags = SCX_ENQ_PREEMPT;
@@ -83,7 +87,7 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 		return prev_cpu;
 	if (tctx->gates.slots[0])
 		pace_admit(p, tctx, SCX_ENQ_WAKEUP);
-	cpu = place(p, tctx, prev_cpu, &enq_flags);
+	cpu = place(p, tctx, prev_cpu, true, &enq_flags);
 	if (cpu < 0)
 		return prev_cpu;
 	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
@@ -125,7 +129,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 {
 	s32 prev_cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *tctx;
-	bool looked = false;
+	bool wakes = enq_flags & SCX_ENQ_WAKEUP, looked = false;
 	u64 place_flags;
 	s32 cpu = -1;
 
@@ -158,73 +162,37 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	if (!(enq_flags & SCX_ENQ_CPU_SELECTED) && tctx->tier < TEMPER_BACKGROUND) {
 		/* Its only CPU is the one whose lock is held: nothing changes there meanwhile. */
 		looked = p->nr_cpus_allowed == 1 && may_run_on(p, prev_cpu);
-		if (!looked || !is_kept(prev_cpu, tctx->tier))
-			cpu = place(p, tctx, prev_cpu, &place_flags);
+		if (!looked || !is_kept(prev_cpu, tctx->tier, wakes))
+			cpu = place(p, tctx, prev_cpu, wakes, &place_flags);
 		if (cpu >= 0) {
 			insert_on(p, cpu, enq_flags | place_flags);
 			return;
 		}
 	}
 	queue_task(p, tctx, enq_flags);
+	if (wakes)
+		expect_peers(tctx->tier);
 	if (looked)
 		count_insertion(tctx->tier);
 	else
 		look_again(p, tctx, prev_cpu);
 }
 
-/* Is the first task of a queue that may run on cpu due before tag? */
-__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
-{
-	struct bpf_iter_scx_dsq it;
-	int due = 0, i;
-
-	bpf_iter_scx_dsq_new(&it, dsq, 0);
-	/* Those bound elsewhere are passed over. A long line of them is rare, the error one slice. */
-	for_each_num(i, 0, 8) {
-		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-
-		if (!p)
-			break;
-		if (may_run_on(p, cpu)) {
-			due = vtime_before(p->scx.dsq_vtime, tag);
-			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return due;
-}
-
-/*
- * prev could go on. The LLC in whose queue somebody of its tier is due before
- * it, or -1. Other LLCs count too: a tier has one clock, and an LLC with few
- * tasks must help the others.
- */
+/* prev could go on. The LLC in whose queue somebody of its tier is due before it, or -1. */
 static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
 	s64 ran = elapsed(tctx->started_at, scx_bpf_now());
-	u32 own = cpu_llc(cpu);
 	u64 tag;
-	int llc;
 
 	one_copy(tier);
 	if (!group || tier >= TEMPER_TIERS)
-		return own;
+		return cpu_llc(cpu);
 	/* Its own next tag, as settle_charge and charge_slice would make it. */
 	tag = group->vtime + vtime_cost_signed(ran - tctx->charged, group->weight);
 	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
 		return -1;
-	if (is_due_before(tier_dsq(tier, own), cpu, tag))
-		return own;
-	if (nr_llcs == 1)
-		return -1;
-	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
-		if (llc >= nr_llcs)
-			break;
-		if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag))
-			return llc;
-	}
-	return -1;
+	return llc_with_due(tier, cpu, tag);
 }
 
 /*
@@ -272,7 +240,7 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
 {
-	charge_again(tctx);
+	start_yielding(tctx, cctx, cpu, charge_again(tctx));
 	prev->scx.slice = SLICE_NS;
 	/*
 	 * The kernel will not call running: its tier may be another now, somebody
@@ -366,11 +334,7 @@ void SCHED_OP(running, struct task_struct *p)
 		count_wait(tctx->queued_tier, now - tctx->queued_at);
 	left_queue(tctx, now);
 	tctx->started_at = now;
-	/* A rescued task was ordered by its wait, not by its group's clock. */
-	if (tctx->charged && !tctx->owed && tctx->tier < TEMPER_TIERS &&
-	    vtime_before(vtime_now[tctx->tier], p->scx.dsq_vtime))
-		vtime_now[tctx->tier] = p->scx.dsq_vtime;
-
+	begin_service(p, tctx, cctx, cpu);
 	if (tctx->gates.slots[0])
 		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);
@@ -392,6 +356,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 
 	if (!cctx || !tctx)
 		return;
+	stop_yielding(cctx, cpu);
 	if (cctx->tier == TEMPER_CRITICAL)
 		cctx->released = true;
 	else if (cctx->tier < TEMPER_TIERS && !clear_preemptible(cctx->tier, cpu) && runnable)
@@ -399,6 +364,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 	cctx->tier = TEMPER_NO_TIER;
 	used = p->se.sum_exec_runtime - tctx->exec_at;
 	tctx->exec_at = p->se.sum_exec_runtime;
+	note_run(tctx, used, runnable);
 	if (tctx->gates.slots[0])
 		pace_stopping(p, tctx, used, runnable);
 	settle_charge(tctx, used, runnable);
@@ -555,13 +521,14 @@ s32 SCHED_OP_SLEEPABLE(init)
 			break;
 		cctx = try_lookup_cpu(cpu);
 		if (cctx)
-			cctx->tier = TEMPER_NO_TIER;
+			cctx->tier = cctx->yields_in = TEMPER_NO_TIER;
 		set_online(cpu, is_online(cpu));
 		err = scx_bpf_create_dsq(rescue_dsq(cpu), -1);
 		if (err)
 			return err;
 	}
 	init_pace();
+	init_peers();
 	err = init_gates();
 	if (err)
 		return err;

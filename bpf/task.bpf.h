@@ -52,6 +52,8 @@ struct task_ctx {
 	 */
 	u64 exec_at;
 	u64 started_at;
+	u64 ran; /* ns since it woke, up to when it was taken off its CPU last */
+	u64 ran_before; /* ns from the wakeup before until it slept; 0: it never did */
 	s64 charged; /* ns its group paid in advance; below zero: owes */
 	u64 owed; /* ns a rescue still owes it */
 	u64 limits_seq; /* when gates was read */
@@ -260,16 +262,25 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
 	return tctx;
 }
 
+/* The group's tag, if it is no further behind the tier's clock than its credit. */
+static __always_inline u64 with_credit(const struct group_ctx *group, u64 tag, u64 clock, u64 now)
+{
+	return clamp_vtime(tag, clock, credit_of(elapsed(group->wanted_at, now)));
+}
+
 /*
  * The group pays for a slice in advance and the thread gets the tag that its
  * group's clock showed: a group's threads are spaced along its clock, so it
- * gets its weight's share whether it has one thread or a hundred.
+ * gets its weight's share whether it has one thread or a hundred. One that woke
+ * will most likely run as long as the last time: a whole slice would keep the
+ * group's others from answering for as long.
  */
 static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), clock, tag, floor;
 	u32 tier = tctx->tier;
+	u64 pay = woken ? expected_run(tctx->ran_before) : SLICE_NS;
 	s64 cost, left;
 
 	if (tier >= TEMPER_TIERS)
@@ -282,10 +293,10 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 		group->wanted_at = now;
 	/* What is left of an earlier charge, or missing, is settled on the way. */
 	left = vtime_cost_signed(tctx->charged, group->weight);
-	cost = (s64)vtime_cost(SLICE_NS, group->weight) - left;
-	tctx->charged = SLICE_NS;
+	cost = (s64)vtime_cost(pay, group->weight) - left;
+	tctx->charged = pay;
 	tag = __sync_fetch_and_add(&group->vtime, cost) - left;
-	floor = clamp_vtime(tag, clock, credit_of(elapsed(group->wanted_at, now)));
+	floor = with_credit(group, tag, clock, now);
 	if (floor != tag)
 		__sync_fetch_and_add(&group->vtime, floor - tag);
 	return floor;
@@ -302,17 +313,35 @@ static __always_inline void move_clock(u32 tier, u64 tag)
 		vtime_now[tier] = tag;
 }
 
-/* The group pays for another slice of a thread that goes on. */
-static __always_inline void charge_again(struct task_ctx *tctx)
+/* p is taken off its CPU. */
+static __always_inline void note_run(struct task_ctx *tctx, u64 used, bool runnable)
+{
+	tctx->ran += used;
+	if (runnable)
+		return;
+	tctx->ran_before = tctx->ran;
+	tctx->ran = 0;
+}
+
+static __always_inline u64 tier_clock(u32 tier)
+{
+	one_copy(tier);
+	return tier < TEMPER_TIERS ? vtime_now[tier] : 0;
+}
+
+/* The group pays for another slice of a thread that goes on. Returns the slice's tag. */
+static __always_inline u64 charge_again(struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
+	u64 tag = 0;
 
 	if (group) {
 		group->wanted_at = scx_bpf_now();
-		move_clock(tctx->tier, __sync_fetch_and_add(&group->vtime,
-							    vtime_cost(SLICE_NS, group->weight)));
+		tag = __sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
+		move_clock(tctx->tier, tag);
 	}
 	tctx->charged += SLICE_NS;
+	return tag;
 }
 
 /*

@@ -90,8 +90,12 @@ var rules = []rule{
 		map[string]tree{
 			`README.md: "12 µs" names no record`:           {"README.md": "p99 is 12 µs.\n\n[record](bench/records/a)\n", "bench/records/a/report.txt": "12\n"},
 			`README.md: "12 µs" is not in bench/records/a`: {"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 112 12.5\n"},
+			`README.md: "13 µs" is not in bench/records/b`: {"README.md": "| 12 µs | [record](bench/records/a) |\n| 13 µs | [record](bench/records/b) |\n", "bench/records/a/report.txt": "12 13\n", "bench/records/b/report.txt": "12\n"},
 		},
-		tree{"README.md": "p99 is 12 µs ([record](bench/records/a)).\n\n<!-- targets: -->\n| 13 µs |\n<!-- targets end -->\n", "bench/records/a/report.txt": "p99 12\n"},
+		tree{
+			"README.md":                  "p99 is 12 µs ([record](bench/records/a)).\n\n| 12 µs | [record](bench/records/a) |\n| 14 µs | [record](bench/records/b) |\n\n<!-- targets: -->\n| 13 µs |\n<!-- targets end -->\n",
+			"bench/records/a/report.txt": "p99 12\n", "bench/records/b/report.txt": "14\n",
+		},
 	},
 	{
 		"links lead somewhere", links,

@@ -182,17 +182,23 @@ var (
 var generated = regexp.MustCompile(`(?s)<!-- targets: .*?<!-- targets end -->`)
 
 // readmeFigures: a number that a reader could quote stands beside the record
-// that has it, and the record does have it.
+// that has it, and the record does have it. It is the first that its paragraph
+// names, in a table the one that its row names or the next row above it.
 func readmeFigures(tr tree) []string {
 	var out []string
 	for block := range strings.SplitSeq(generated.ReplaceAllString(tr["README.md"], ""), "\n\n") {
 		record := recordLink.FindString(block)
-		for _, m := range figure.FindAllStringSubmatch(block, -1) {
-			switch {
-			case record == "":
-				out = append(out, fmt.Sprintf("README.md: %q names no record", m[0]))
-			case !tr.holds(record, m[1]):
-				out = append(out, fmt.Sprintf("README.md: %q is not in %s", m[0], record))
+		for line := range strings.SplitSeq(block, "\n") {
+			if named := recordLink.FindString(line); named != "" && strings.HasPrefix(line, "|") {
+				record = named
+			}
+			for _, m := range figure.FindAllStringSubmatch(line, -1) {
+				switch {
+				case record == "":
+					out = append(out, fmt.Sprintf("README.md: %q names no record", m[0]))
+				case !tr.holds(record, m[1]):
+					out = append(out, fmt.Sprintf("README.md: %q is not in %s", m[0], record))
+				}
 			}
 		}
 	}

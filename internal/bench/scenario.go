@@ -39,6 +39,9 @@ type Scenario struct {
 	// Densities is the ladder: background pods at each step, in order. Up and
 	// down again, a density comes twice; its two steps are different ones.
 	Densities []int `json:"densities" yaml:"densities"`
+	// Peers, if given, makes the spinners' pods the primary's equals: all are of
+	// the tier standard, as pods without a PriorityClass, and nobody has a fence.
+	Peers *Peers `json:"peers,omitempty" yaml:"peers"`
 	// Arms and Seeds are what a run has unless told otherwise. They are no part
 	// of what a window is.
 	Arms  []string `json:"-" yaml:"arms"`
@@ -60,6 +63,12 @@ type Primary struct {
 	Params map[string]float64 `json:"params,omitempty" yaml:"params"`
 	// Pods are the pods of a kind that compares pods, instead of the one.
 	Pods []PodSpec `json:"pods,omitempty" yaml:"pods"`
+}
+
+// Peers says what the pods are that the primary has for equals.
+type Peers struct {
+	// RequestMilliCPU is the request of each spinner's pod; 0 for BestEffort.
+	RequestMilliCPU int `json:"request_millicpu,omitempty" yaml:"request_millicpu"`
 }
 
 // PodSpec is one of several pods in a primary.
@@ -232,6 +241,9 @@ func (s Scenario) Validate() error {
 		if d < 0 {
 			bad("densities", "density %d is negative", d)
 		}
+	}
+	if s.Peers != nil && s.Peers.RequestMilliCPU < 0 {
+		bad("peers.request_millicpu", "%d is negative", s.Peers.RequestMilliCPU)
 	}
 	s.validatePrimary(bad)
 	s.validateLoad(bad)

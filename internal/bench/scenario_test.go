@@ -61,6 +61,7 @@ func TestParseScenarioNamesFileAndField(t *testing.T) {
 		"field densitys not found":                      change("densities:", "densitys:"),
 		"line 7":                                        change("threads: 2,", "threads: 2, thread: 3,"),
 		"densities: no step in the ladder":              change("[0, 1, 2, 4, 0]", "[]"),
+		"peers.request_millicpu: -1 is negative":        change("densities:", "peers: {request_millicpu: -1}\ndensities:"),
 		"densities: density -1 is negative":             change("[0, 1, 2, 4, 0]", "[0, -1]"),
 		"primary.kind: \"mysql\" is none of memcached":  change("kind: memcached", "kind: mysql"),
 		"primary.threads: 0":                            change("threads: 2", "threads: 0"),

@@ -117,7 +117,7 @@ type TierStats struct {
 	CPU          time.Duration `json:"cpu_ns"`
 	WakeupDelay  Histogram     `json:"wakeup_delay"`  // woken until it runs
 	WorstWait    time.Duration `json:"worst_wait_ns"` // runnable until it runs, woken or preempted
-	Preemptions  uint64        `json:"preemptions"`   // CPUs it took from a lower tier
+	Preemptions  uint64        `json:"preemptions"`   // CPUs it took from a lower tier, or a peer
 	Preempted    uint64        `json:"preempted"`     // CPUs it lost to a higher one
 	Inversion    time.Duration `json:"inversion_ns"`
 	InversionMax time.Duration `json:"inversion_max_ns"`

@@ -44,6 +44,45 @@ func TestBoundCriticalWakesAsFast(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A pod without a PriorityClass is of the tier that the pods beside it are of, and
+// has peers that always compute. While it uses less than its share it waits for none.
+func TestLightPeerWakesAtOnce(t *testing.T) {
+	requireVirtualTime(t)
+	const wakeups = 1000
+	s := attach(t, Config{})
+	light, low := testCgroup(t, "light"), testCgroup(t, "low")
+	heavy := []string{testCgroup(t, "heavy-a"), testCgroup(t, "heavy-b")}
+	for _, of := range []tier.Tier{tier.Critical, tier.Standard} {
+		t.Run(of.String(), func(t *testing.T) {
+			apply(t, s,
+				planGroup(t, light, policy.Group{Tier: of}),
+				planGroup(t, heavy[0], policy.Group{Tier: of}),
+				planGroup(t, heavy[1], policy.Group{Tier: of}),
+				planGroup(t, low, policy.Group{Tier: tier.Background}))
+			below := spinners(t, low, 8, -1)
+			overLower := delays(t, light, wakeups, -1)
+			kill(below)
+			for _, dir := range heavy {
+				spinners(t, dir, 4, -1)
+			}
+			pause(100 * time.Millisecond) // until all of them have had a slice
+			for name, cpu := range map[string]int{"anywhere": -1, "one CPU": 2} {
+				overPeers := delays(t, light, wakeups, cpu)
+				t.Logf("%s: p50 %s p99 %s max %s, over background p99 %s", name, quantile(overPeers, 0.5),
+					quantile(overPeers, 0.99), overPeers[len(overPeers)-1], quantile(overLower, 0.99))
+				if got, limit := quantile(overPeers, 0.99), boundFactor*quantile(overLower, 0.99); got > limit {
+					t.Errorf("%s: p99 %s over peers, want at most %s", name, got, limit)
+				}
+			}
+			used := shares(t, 2*time.Second, heavy...)
+			if ratio := used[0] / used[1]; ratio < 1-equalSlack || ratio > 1+equalSlack {
+				t.Errorf("two equal pods got %.3f and %.3f CPUs", used[0], used[1])
+			}
+		})
+	}
+	stillAttached(t, s)
+}
+
 // What a switch and a wakeup may cost against the stock scheduler: ratios of
 // instructions, a twentieth above the 1.15 and 1.02 that were measured.
 const (

@@ -23,22 +23,25 @@ type policytestPolicyCall struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	policytestProgDecideClampVtime   = "decide_clamp_vtime"
-	policytestProgDecideCreditOf     = "decide_credit_of"
-	policytestProgDecideIsStale      = "decide_is_stale"
-	policytestProgDecideIsStarving   = "decide_is_starving"
-	policytestProgDecideMayGoOn      = "decide_may_go_on"
-	policytestProgDecideMayLend      = "decide_may_lend"
-	policytestProgDecideMayPreempt   = "decide_may_preempt"
-	policytestProgDecideMayRescue    = "decide_may_rescue"
-	policytestProgDecideMayShareCore = "decide_may_share_core"
-	policytestProgDecideVtimeBefore  = "decide_vtime_before"
-	policytestProgDecideVtimeCost    = "decide_vtime_cost"
-	policytestVarRescueAfterNs       = "rescue_after_ns"
-	policytestVarRescueGapNs         = "rescue_gap_ns"
-	policytestVarSliceNs             = "slice_ns"
-	policytestVarTierStarvesNs       = "tier_starves_ns"
-	policytestVarWaitBoundNs         = "wait_bound_ns"
+	policytestProgDecideClampVtime    = "decide_clamp_vtime"
+	policytestProgDecideCreditOf      = "decide_credit_of"
+	policytestProgDecideExpectedRun   = "decide_expected_run"
+	policytestProgDecideIsBehindPeers = "decide_is_behind_peers"
+	policytestProgDecideIsStale       = "decide_is_stale"
+	policytestProgDecideIsStarving    = "decide_is_starving"
+	policytestProgDecideMayGoOn       = "decide_may_go_on"
+	policytestProgDecideMayLend       = "decide_may_lend"
+	policytestProgDecideMayPreempt    = "decide_may_preempt"
+	policytestProgDecideMayRescue     = "decide_may_rescue"
+	policytestProgDecideMayShareCore  = "decide_may_share_core"
+	policytestProgDecideVtimeBefore   = "decide_vtime_before"
+	policytestProgDecideVtimeCost     = "decide_vtime_cost"
+	policytestProgDecideYieldsToPeers = "decide_yields_to_peers"
+	policytestVarRescueAfterNs        = "rescue_after_ns"
+	policytestVarRescueGapNs          = "rescue_gap_ns"
+	policytestVarSliceNs              = "slice_ns"
+	policytestVarTierStarvesNs        = "tier_starves_ns"
+	policytestVarWaitBoundNs          = "wait_bound_ns"
 )
 
 // loadPolicytest returns the embedded CollectionSpec for policytest.
@@ -83,17 +86,20 @@ type policytestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type policytestProgramSpecs struct {
-	DecideClampVtime   *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
-	DecideCreditOf     *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
-	DecideIsStale      *ebpf.ProgramSpec `ebpf:"decide_is_stale"`
-	DecideIsStarving   *ebpf.ProgramSpec `ebpf:"decide_is_starving"`
-	DecideMayGoOn      *ebpf.ProgramSpec `ebpf:"decide_may_go_on"`
-	DecideMayLend      *ebpf.ProgramSpec `ebpf:"decide_may_lend"`
-	DecideMayPreempt   *ebpf.ProgramSpec `ebpf:"decide_may_preempt"`
-	DecideMayRescue    *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
-	DecideMayShareCore *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
-	DecideVtimeBefore  *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
-	DecideVtimeCost    *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
+	DecideClampVtime    *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
+	DecideCreditOf      *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
+	DecideExpectedRun   *ebpf.ProgramSpec `ebpf:"decide_expected_run"`
+	DecideIsBehindPeers *ebpf.ProgramSpec `ebpf:"decide_is_behind_peers"`
+	DecideIsStale       *ebpf.ProgramSpec `ebpf:"decide_is_stale"`
+	DecideIsStarving    *ebpf.ProgramSpec `ebpf:"decide_is_starving"`
+	DecideMayGoOn       *ebpf.ProgramSpec `ebpf:"decide_may_go_on"`
+	DecideMayLend       *ebpf.ProgramSpec `ebpf:"decide_may_lend"`
+	DecideMayPreempt    *ebpf.ProgramSpec `ebpf:"decide_may_preempt"`
+	DecideMayRescue     *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
+	DecideMayShareCore  *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
+	DecideVtimeBefore   *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
+	DecideVtimeCost     *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
+	DecideYieldsToPeers *ebpf.ProgramSpec `ebpf:"decide_yields_to_peers"`
 }
 
 // policytestMapSpecs contains maps before they are loaded into the kernel.
@@ -154,23 +160,28 @@ type policytestVariables struct {
 //
 // It can be passed to loadPolicytestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type policytestPrograms struct {
-	DecideClampVtime   *ebpf.Program `ebpf:"decide_clamp_vtime"`
-	DecideCreditOf     *ebpf.Program `ebpf:"decide_credit_of"`
-	DecideIsStale      *ebpf.Program `ebpf:"decide_is_stale"`
-	DecideIsStarving   *ebpf.Program `ebpf:"decide_is_starving"`
-	DecideMayGoOn      *ebpf.Program `ebpf:"decide_may_go_on"`
-	DecideMayLend      *ebpf.Program `ebpf:"decide_may_lend"`
-	DecideMayPreempt   *ebpf.Program `ebpf:"decide_may_preempt"`
-	DecideMayRescue    *ebpf.Program `ebpf:"decide_may_rescue"`
-	DecideMayShareCore *ebpf.Program `ebpf:"decide_may_share_core"`
-	DecideVtimeBefore  *ebpf.Program `ebpf:"decide_vtime_before"`
-	DecideVtimeCost    *ebpf.Program `ebpf:"decide_vtime_cost"`
+	DecideClampVtime    *ebpf.Program `ebpf:"decide_clamp_vtime"`
+	DecideCreditOf      *ebpf.Program `ebpf:"decide_credit_of"`
+	DecideExpectedRun   *ebpf.Program `ebpf:"decide_expected_run"`
+	DecideIsBehindPeers *ebpf.Program `ebpf:"decide_is_behind_peers"`
+	DecideIsStale       *ebpf.Program `ebpf:"decide_is_stale"`
+	DecideIsStarving    *ebpf.Program `ebpf:"decide_is_starving"`
+	DecideMayGoOn       *ebpf.Program `ebpf:"decide_may_go_on"`
+	DecideMayLend       *ebpf.Program `ebpf:"decide_may_lend"`
+	DecideMayPreempt    *ebpf.Program `ebpf:"decide_may_preempt"`
+	DecideMayRescue     *ebpf.Program `ebpf:"decide_may_rescue"`
+	DecideMayShareCore  *ebpf.Program `ebpf:"decide_may_share_core"`
+	DecideVtimeBefore   *ebpf.Program `ebpf:"decide_vtime_before"`
+	DecideVtimeCost     *ebpf.Program `ebpf:"decide_vtime_cost"`
+	DecideYieldsToPeers *ebpf.Program `ebpf:"decide_yields_to_peers"`
 }
 
 func (p *policytestPrograms) Close() error {
 	return _PolicytestClose(
 		p.DecideClampVtime,
 		p.DecideCreditOf,
+		p.DecideExpectedRun,
+		p.DecideIsBehindPeers,
 		p.DecideIsStale,
 		p.DecideIsStarving,
 		p.DecideMayGoOn,
@@ -180,6 +191,7 @@ func (p *policytestPrograms) Close() error {
 		p.DecideMayShareCore,
 		p.DecideVtimeBefore,
 		p.DecideVtimeCost,
+		p.DecideYieldsToPeers,
 	)
 }
 

@@ -170,6 +170,7 @@ const (
 	schedMapGates                     = "gates"
 	schedMapGrantTimers               = "grant_timers"
 	schedMapGroupCtxs                 = "group_ctxs"
+	schedMapPeerTimers                = "peer_timers"
 	schedMapPlanCpuFences             = "plan_cpu_fences"
 	schedMapPlanFences                = "plan_fences"
 	schedMapPlanGeneration            = "plan_generation"
@@ -297,6 +298,7 @@ type schedMapSpecs struct {
 	Gates          *ebpf.MapSpec `ebpf:"gates"`
 	GrantTimers    *ebpf.MapSpec `ebpf:"grant_timers"`
 	GroupCtxs      *ebpf.MapSpec `ebpf:"group_ctxs"`
+	PeerTimers     *ebpf.MapSpec `ebpf:"peer_timers"`
 	PlanCpuFences  *ebpf.MapSpec `ebpf:"plan_cpu_fences"`
 	PlanFences     *ebpf.MapSpec `ebpf:"plan_fences"`
 	PlanGeneration *ebpf.MapSpec `ebpf:"plan_generation"`
@@ -356,6 +358,7 @@ type schedMaps struct {
 	Gates          *ebpf.Map `ebpf:"gates"`
 	GrantTimers    *ebpf.Map `ebpf:"grant_timers"`
 	GroupCtxs      *ebpf.Map `ebpf:"group_ctxs"`
+	PeerTimers     *ebpf.Map `ebpf:"peer_timers"`
 	PlanCpuFences  *ebpf.Map `ebpf:"plan_cpu_fences"`
 	PlanFences     *ebpf.Map `ebpf:"plan_fences"`
 	PlanGeneration *ebpf.Map `ebpf:"plan_generation"`
@@ -376,6 +379,7 @@ func (m *schedMaps) Close() error {
 		m.Gates,
 		m.GrantTimers,
 		m.GroupCtxs,
+		m.PeerTimers,
 		m.PlanCpuFences,
 		m.PlanFences,
 		m.PlanGeneration,

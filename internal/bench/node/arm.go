@@ -129,11 +129,16 @@ func (n *node) plan() string {
 			fmt.Fprintf(&b, "    fence: %q\n", topology.FormatList(fence))
 		}
 	}
+	primary, spinners := n.tiers()
+	fence := n.layout.fence
+	if primary != tier.Critical {
+		fence = nil
+	}
 	for i := range criticalPods(n.spec.Scenario.Primary) {
-		group(criticalPod(i), tier.Critical, n.layout.fence)
+		group(criticalPod(i), primary, fence)
 	}
 	group(kubepods, tier.Standard, nil)
-	group(bench.BestEffort+"/*", tier.Background, nil)
+	group(bench.BestEffort+"/*", spinners, nil)
 	for _, p := range n.listed() {
 		if p.Tier == tier.Standard.String() {
 			// A group of its own: its weight counts against the others'.

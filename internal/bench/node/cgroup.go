@@ -189,6 +189,11 @@ func (t *tree) leaf(path string, weight int) error {
 	if err := os.MkdirAll(t.root+path, 0o755); err != nil {
 		return fmt.Errorf("create cgroup %s: %w", path, err)
 	}
+	return t.weigh(path, weight)
+}
+
+// weigh gives the cgroup this weight.
+func (t *tree) weigh(path string, weight int) error {
 	t.weights[path] = weight
 	return t.set(path, "cpu.weight", strconv.Itoa(weight))
 }

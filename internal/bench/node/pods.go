@@ -42,6 +42,14 @@ func (n *node) hasStandard() bool {
 	return slices.ContainsFunc(n.listed(), func(p pod) bool { return p.Tier == tier.Standard.String() })
 }
 
+// tiers are the primary's and the spinners'.
+func (n *node) tiers() (primary, spinners tier.Tier) {
+	if n.spec.Scenario.Peers != nil {
+		return tier.Standard, tier.Standard
+	}
+	return tier.Critical, tier.Background
+}
+
 // criticalPods are the names of the critical pods: the services of a chain, and
 // otherwise one.
 func criticalPods(p bench.Primary) []string {
@@ -63,10 +71,11 @@ func criticalPod(i int) string {
 // at returns the pods that are there at a step: the critical ones first.
 func (n *node) at(step bench.Step) []pod {
 	var out []pod
+	primary, spinners := n.tiers()
 	for i, name := range criticalPods(n.spec.Scenario.Primary) {
 		path := criticalPod(i)
 		out = append(out, pod{Pod: bench.Pod{
-			Name: name, Tier: tier.Critical.String(), Weight: n.tree.weights[path], Threads: n.spec.Scenario.Primary.Threads,
+			Name: name, Tier: primary.String(), Weight: n.tree.weights[path], Threads: n.spec.Scenario.Primary.Threads,
 		}, path: path})
 	}
 	for _, p := range n.listed() {
@@ -77,7 +86,7 @@ func (n *node) at(step bench.Step) []pod {
 	for i := range step.Density {
 		path := spinnerPod(i + 1)
 		out = append(out, pod{Pod: bench.Pod{
-			Name: fmt.Sprintf("spinner-%d", i+1), Tier: tier.Background.String(), Weight: n.tree.weights[path], Threads: 1,
+			Name: fmt.Sprintf("spinner-%d", i+1), Tier: spinners.String(), Weight: n.tree.weights[path], Threads: 1,
 		}, path: path})
 	}
 	return out
@@ -99,16 +108,26 @@ func (n *node) makePods() error {
 }
 
 // setSpinners brings the number of background pods that work to density, one
-// spinner in each. A pod whose spinner ended stays, empty.
+// spinner in each. A pod whose spinner ended stays, empty. Their parent has the
+// weight that kubelet gives it by their requests.
 func (n *node) setSpinners(ctx context.Context, density int) error {
 	for len(n.spinners) > density {
 		last := len(n.spinners) - 1
 		end(n.spinners[last])
 		n.spinners = n.spinners[:last]
 	}
+	request := 0
+	if peers := n.spec.Scenario.Peers; peers != nil {
+		request = peers.RequestMilliCPU
+	}
+	if request > 0 && !n.spec.Arm.BackgroundIdle { // an idle group takes no weight
+		if err := n.tree.weigh(bench.BestEffort, bench.KubeletWeight(density*request)); err != nil {
+			return err
+		}
+	}
 	for len(n.spinners) < density {
 		path := spinnerPod(len(n.spinners) + 1)
-		if err := n.tree.pod(path, bench.KubeletWeight(0)); err != nil {
+		if err := n.tree.pod(path, bench.KubeletWeight(request)); err != nil {
 			return err
 		}
 		cmd, err := n.spin(ctx, path)

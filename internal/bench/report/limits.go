@@ -4,53 +4,50 @@ package report
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/ladder"
-	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
-// limitFields are the columns of what a cell's limited cgroups did; none where
-// the scenario limits nothing.
-func (s *Section) limitFields() []field {
-	limited := s.Scenario.Primary.Limited()
-	if len(limited) == 0 {
-		return nil
-	}
-	out := []field{estimated("p95", func(c Cell) stats.Estimate { return c.Tail(.95) }, micros)}
-	for _, of := range limited {
-		if of.Name == bench.ContainerLimit {
-			continue // its pod's limit is the same
-		}
-		name, head := of.Name, of.Name+" "
-		if len(s.Scenario.Primary.Containers) == 0 {
-			head = ""
-		}
-		for _, span := range []time.Duration{bench.LongSpan, bench.ShortSpan} {
-			out = append(out, field{
-				head + "use of quota over " + spanWord(span), func(c Cell) string { return used(c.Limit(name), span) },
-				func(c Cell) bool { return used(c.Limit(name), span) != none },
-			})
-		}
-		stopped := func(c Cell) time.Duration {
-			if l := c.Limit(name); l != nil {
-				return l.Stopped
+// Limits shows what the limited cgroups did; empty where nothing is limited.
+func (s *Section) Limits() Table {
+	spans := []time.Duration{bench.LongSpan, bench.ShortSpan}
+	t := Table{Title: "CPU limits", Head: []string{
+		"arm", "case", "spinners", "cgroup", "use of quota over " + spanWord(spans[0]), "use of quota over " + spanWord(spans[1]),
+		"longest stop with work to do", "periods throttled", "work a second",
+	}}
+	limited := slices.DeleteFunc(s.Scenario.Primary.Limited(), func(l bench.Limited) bool {
+		return l.Name == bench.ContainerLimit // its pod's limit is the same
+	})
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				for j, of := range limited {
+					l := c.Limit(of.Name)
+					if l == nil {
+						continue
+					}
+					stopped, work := none, none
+					if l.Stopped >= 0 {
+						stopped = micros(float64(l.Stopped))
+					}
+					if w := c.Achieved(s.Scenario.Load.Window); j == 0 && w > 0 { // of all of them together
+						work = rate(w)
+					}
+					t.Rows = append(t.Rows, []string{
+						r.Name, nameOr(p.Name, none), strconv.Itoa(c.Density), of.Name, used(l, spans[0]), used(l, spans[1]),
+						stopped, with(l.Throttled(), percent), work,
+					})
+				}
 			}
-			return -1
 		}
-		out = append(out, field{
-			head + "longest stop with work to do", func(c Cell) string { return micros(float64(stopped(c))) },
-			func(c Cell) bool { return stopped(c) >= 0 },
-		}, estimated(head+"periods throttled", func(c Cell) stats.Estimate {
-			if l := c.Limit(name); l != nil {
-				return l.Throttled()
-			}
-			return stats.None()
-		}, percent))
 	}
-	return out
+	return t.dense()
 }
 
 func spanWord(span time.Duration) string {
@@ -62,9 +59,6 @@ func spanWord(span time.Duration) string {
 
 // used shows the least and the most use of a limit over any span of a length.
 func used(l *ladder.Limit, span time.Duration) string {
-	if l == nil {
-		return none
-	}
 	u, ok := l.Uses[span]
 	if !ok {
 		return none

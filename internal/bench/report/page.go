@@ -57,8 +57,7 @@ type sectionView struct {
 	Headline []string
 	Legend   []Row
 	Points   []pointView
-	Shares   Table
-	Waits    Table
+	Tables   []Table
 	Controls []Control
 	Caveats  []string
 }
@@ -98,7 +97,7 @@ func (r *Report) HTML(w io.Writer) error {
 
 func (s *Section) view(id string) sectionView {
 	v := sectionView{
-		Section: s, ID: id, Headline: s.Headline(), Shares: s.Shares(), Waits: s.Waits(),
+		Section: s, ID: id, Headline: s.Headline(), Tables: s.Tables(),
 		Controls: s.Controls(), Caveats: s.Caveats(),
 	}
 	if s.Main != nil {

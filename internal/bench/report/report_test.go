@@ -374,18 +374,31 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-func TestLimitsHaveColumnsAndCaveats(t *testing.T) {
+func TestLimitsHaveATableAndCaveats(t *testing.T) {
 	s := made(t, kinds()["requests"]).Sections[0]
-	table := s.Every(s.Main)
-	for _, want := range []string{"p95", "use of quota over 1 s", "use of quota over 100 ms", "longest stop with work to do", "periods throttled"} {
+	if head := s.Every(s.Main).Head; !slices.Contains(head, "p95") {
+		t.Errorf("no p95 in %q", head)
+	}
+	tables := s.Tables()
+	if len(tables) != 1 {
+		t.Fatalf("tables: %+v", tables)
+	}
+	table := tables[0]
+	for _, want := range []string{"use of quota over 1 s", "use of quota over 100 ms", "longest stop with work to do", "periods throttled"} {
 		if !slices.Contains(table.Head, strings.ReplaceAll(strings.ReplaceAll(want, "1 s", "1"+nbsp+"s"), "100 ms", "100"+nbsp+"ms")) {
 			t.Errorf("no %q in %q", want, table.Head)
 		}
 	}
 	at := slices.Index(table.Head, "use of quota over 100"+nbsp+"ms")
+	want := map[string]string{"eevdf": "0.960–1.040", "temper": "0.995–1.005", "temper:no-limit": none}
 	for _, row := range table.Rows {
-		if want := map[string]string{"eevdf": "0.960–1.040", "temper": "0.995–1.005", "temper:no-limit": none}[row[0]]; want != "" && row[at] != want {
-			t.Errorf("%s: %s, want %s", row[0], row[at], want)
+		if w := want[row[0]]; w != "" && row[at] != w {
+			t.Errorf("%s: %s, want %s", row[0], row[at], w)
+		}
+	}
+	for arm := range want {
+		if !slices.ContainsFunc(table.Rows, func(row []string) bool { return row[0] == arm }) {
+			t.Errorf("%s is not in the table", arm)
 		}
 	}
 	lacks(t, plainText(s.Caveats()...), "by the threads' own stamps")

@@ -40,6 +40,7 @@ func (s *Section) fields() []field {
 	hasLatency := func(c Cell) bool { return c.Requests > 0 }
 	return append([]field{
 		estimated("p50", func(c Cell) stats.Estimate { return c.P50 }, micros),
+		estimated("p95", func(c Cell) stats.Estimate { return c.Tail(.95) }, micros),
 		estimated("p99", func(c Cell) stats.Estimate { return c.P99 }, micros),
 		estimated("p99.9", func(c Cell) stats.Estimate { return c.P999 }, micros),
 		{"longest", func(c Cell) string { return micros(float64(c.Latency().Max())) }, hasLatency},
@@ -53,7 +54,7 @@ func (s *Section) fields() []field {
 		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
 		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
 		{"longest wait", func(c Cell) string { return micros(float64(longestWait(c))) }, func(c Cell) bool { return longestWait(c) > 0 }},
-	}, slices.Concat(s.limitFields(), s.partFields())...)
+	}, s.partFields()...)
 }
 
 // partFields are columns for what the latency is made of, and for figures that
@@ -194,9 +195,14 @@ func (s *Section) perOpHead() string {
 
 func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
+// Tables are those about what a scenario is made for, with their titles.
+func (s *Section) Tables() []Table {
+	return slices.DeleteFunc([]Table{s.Limits(), s.Shares(), s.Waits()}, func(t Table) bool { return len(t.Rows) == 0 })
+}
+
 // Shares compares pods with their weights; empty where nothing is to compare.
 func (s *Section) Shares() Table {
-	t := Table{Head: []string{"arm", "case", "pod", "tier", "weight", "threads", "asked for", "got", "off by"}}
+	t := Table{Title: "CPU shares", Head: []string{"arm", "case", "pod", "tier", "weight", "threads", "asked for", "got", "off by"}}
 	if s.Scenario.Primary.Kind != "weights" {
 		return t
 	}
@@ -218,7 +224,7 @@ func (s *Section) Shares() Table {
 
 // Waits shows who waited longest, by tier; empty where no probe saw it.
 func (s *Section) Waits() Table {
-	t := Table{Head: []string{"arm", "case", "spinners", "tier", "longest wait", "pods' CPUs"}}
+	t := Table{Title: "Longest waits", Head: []string{"arm", "case", "spinners", "tier", "longest wait", "pods' CPUs"}}
 	if s.Scenario.Primary.Kind != "starvation" {
 		return t
 	}

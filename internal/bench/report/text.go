@@ -26,11 +26,9 @@ func (r *Report) Text(w io.Writer) error {
 				t.text(&b, s.pointTitle(&s.Points[i]))
 			}
 		}
-		for _, t := range []Table{s.Shares(), s.Waits()} {
-			if len(t.Rows) > 0 {
-				fmt.Fprintln(&b)
-				t.text(&b, "")
-			}
+		for _, t := range s.Tables() {
+			fmt.Fprintln(&b)
+			t.text(&b, t.Title)
 		}
 		fmt.Fprintln(&b)
 		for _, c := range s.Controls() {
@@ -117,8 +115,9 @@ func (r *Report) Markdown(w io.Writer) error {
 		for i := range s.Points {
 			s.Summary(&s.Points[i]).markdown(&b, s.pointTitle(&s.Points[i]))
 		}
-		s.Shares().markdown(&b, "CPU shares")
-		s.Waits().markdown(&b, "Longest waits")
+		for _, t := range s.Tables() {
+			t.markdown(&b, t.Title)
+		}
 		s.ControlTable().markdown(&b, "Controls")
 		fmt.Fprintf(&b, "### Caveats\n\n")
 		for _, caveat := range s.Caveats() {

@@ -191,12 +191,13 @@ var dated = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}-`)
 // usable keeps the newest ladder of each scenario, topology and campaign: one
 // of the same name replaces the one before. Targets are ratios between densities, so that only
 // a clock per vCPU will do: where the clock is shared, or the host's, densities
-// differ by more than the scheduler.
+// differ by more than the scheduler. They speak of critical pods: where the primary
+// is its neighbours' equal, it is to wait for its share.
 func usable(ladders []*ladder.Ladder) set {
 	byName := map[string]*ladder.Ladder{}
 	var names []string
 	for _, l := range ladders {
-		if l.Machine.Clock != bench.ClockPerVCPU || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil {
+		if l.Machine.Clock != bench.ClockPerVCPU || l.Scenario.Peers != nil || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil {
 			continue
 		}
 		name := l.Scenario.Name + " " + l.Machine.Topology + " " + dated.ReplaceAllString(l.Source, "")

@@ -306,6 +306,19 @@ func TestOtherClocksMakeNoFigure(t *testing.T) {
 	}
 }
 
+func TestPeersMakeNoFigure(t *testing.T) {
+	root := t.TempDir()
+	scenario := short("chain")
+	scenario.Peers = &bench.Peers{}
+	c := invented.Campaign{Scenario: scenario, Arms: []string{"temper"}, Seeds: 2, Shape: invented.Typical}
+	if err := c.Write(filepath.Join(root, "peers")); err != nil {
+		t.Fatal(err)
+	}
+	if target := all(t, root)["T10"]; target.Met != nil {
+		t.Errorf("a target of critical pods is judged by peers: %+v", target)
+	}
+}
+
 // A campaign replaces the one of its name before it, and no other.
 func TestNewCampaignsReplaceOld(t *testing.T) {
 	root := t.TempDir()
