@@ -38,7 +38,7 @@ var (
 func machines() []machine {
 	const (
 		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
-		delays  = "TestBoundCriticalWakesAsFast|TestSwitchCost|TestProbeCost"
+		delays  = "TestBoundCriticalWakesAsFast|TestLightPeerWakesAtOnce|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"

@@ -3,7 +3,12 @@
 package main
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +76,51 @@ func TestMachinesAreTold(t *testing.T) {
 			t.Errorf("%s: %q", m.name, m.env())
 		}
 	}
+}
+
+// A test in virtual time that no virtual machine runs is found by the whole of
+// make test too, an hour later.
+func TestVirtualTestsHaveAMachine(t *testing.T) {
+	for _, pkg := range slices.Concat(engine, server, node) {
+		for _, name := range virtualTests(t, filepath.Join("../..", pkg)) {
+			if !slices.ContainsFunc(machines(), func(m machine) bool {
+				return m.virtual && slices.Contains(m.packages, pkg) &&
+					(m.only == "" || regexp.MustCompile(m.only).MatchString(name)) &&
+					(m.without == "" || !regexp.MustCompile(m.without).MatchString(name))
+			}) {
+				t.Errorf("%s: no machine in virtual time runs %s", pkg, name)
+			}
+		}
+	}
+}
+
+// virtualTests are the tests in dir that call requireVirtualTime.
+func virtualTests(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(f.Name.Name, "Test") {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if called, ok := n.(*ast.Ident); ok && called.Name == "requireVirtualTime" {
+					names = append(names, f.Name.Name)
+				}
+				return true
+			})
+		}
+	}
+	return names
 }
 
 func TestOnlyVirtualMachinesRunTogether(t *testing.T) {
