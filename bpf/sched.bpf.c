@@ -188,8 +188,7 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 	one_copy(tier);
 	if (!group || tier >= TEMPER_TIERS)
 		return cpu_llc(cpu);
-	/* Its own next tag, as settle_charge and charge_slice would make it. */
-	tag = group->vtime + vtime_cost_signed(ran - tctx->charged, group->weight);
+	tag = own_tag(group, tctx, ran);
 	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
 		return -1;
 	return llc_with_due(tier, cpu, tag);

@@ -329,18 +329,35 @@ static __always_inline u64 tier_clock(u32 tier)
 	return tier < TEMPER_TIERS ? vtime_now[tier] : 0;
 }
 
-/* The group pays for another slice of a thread that goes on. Returns the slice's tag. */
+/*
+ * The tag at which a thread that has run for ran would go on: its group's, as it would
+ * be settled now.
+ */
+static __always_inline u64 own_tag(const struct group_ctx *group, const struct task_ctx *tctx,
+				   s64 ran)
+{
+	return group->vtime + vtime_cost_signed(ran - tctx->charged, group->weight);
+}
+
+/*
+ * The group pays for another slice of a thread that goes on, less what is left of the
+ * last one. The timer among peers asks often whether a thread goes on: to pay a whole
+ * slice each time would put the group's others behind all peers. Returns the slice's tag.
+ */
 static __always_inline u64 charge_again(struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
-	u64 tag = 0;
+	u64 now = scx_bpf_now(), tag = 0;
+	s64 charged = elapsed(tctx->started_at, now) + SLICE_NS;
 
 	if (group) {
-		group->wanted_at = scx_bpf_now();
-		tag = __sync_fetch_and_add(&group->vtime, vtime_cost(SLICE_NS, group->weight));
+		group->wanted_at = now;
+		tag = own_tag(group, tctx, charged - (s64)SLICE_NS);
+		__sync_fetch_and_add(&group->vtime,
+				     vtime_cost_signed(charged - tctx->charged, group->weight));
 		move_clock(tctx->tier, tag);
 	}
-	tctx->charged += SLICE_NS;
+	tctx->charged = charged;
 	return tag;
 }
 

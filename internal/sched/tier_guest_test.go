@@ -123,28 +123,30 @@ func TestWeights(t *testing.T) {
 		name   string
 		weight int
 		ratio  float64
+		spans  int // each of them by itself
 		start  func(t *testing.T)
 	}{
-		{"equal, 1 thread beside 8", 100, 1, func(t *testing.T) {
+		{"equal, 1 thread beside 8", 100, 1, 1, func(t *testing.T) {
 			spinners(t, one, 1, rivalCPU)
 			spinners(t, many, 8, rivalCPU)
 		}},
-		{"double, 1 thread beside 8", 200, 2, func(t *testing.T) {
+		{"double, 1 thread beside 8", 200, 2, 1, func(t *testing.T) {
 			spinners(t, one, 1, rivalCPU)
 			spinners(t, many, 8, rivalCPU)
 		}},
-		{"half, 1 thread beside 1", 50, 0.5, func(t *testing.T) {
+		{"half, 1 thread beside 1", 50, 0.5, 1, func(t *testing.T) {
 			spinners(t, one, 1, rivalCPU)
 			spinners(t, many, 1, rivalCPU)
 		}},
 		// Three threads can just use two thirds of four CPUs, if nothing that they
-		// missed is lost.
-		{"double, 3 threads and 2 that nap beside 8", 200, 2, func(t *testing.T) {
+		// missed is lost. Those that nap ask the others whether they go on; what goes
+		// wrong there goes wrong for seconds, one time in four.
+		{"double, 3 threads and 2 that nap beside 8", 200, 2, 3, func(t *testing.T) {
 			spinners(t, one, 3, anyCPU)
 			nappers(t, one, 2)
 			spinners(t, many, 8, anyCPU)
 		}},
-		{"double, 3 threads beside 8, slices end together", 200, 2, func(t *testing.T) {
+		{"double, 3 threads beside 8, slices end together", 200, 2, 1, func(t *testing.T) {
 			bareSpinners(t, one, 3)
 			bareSpinners(t, many, 8)
 		}},
@@ -154,11 +156,13 @@ func TestWeights(t *testing.T) {
 			write(t, many, "cpu.weight", "100")
 			c.start(t)
 			time.Sleep(settle)
-			got := shares(t, 2*shareTime, one, many)
-			ratio := got[0] / got[1]
-			t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
-			if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
-				t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*equalSlack)
+			for range c.spans {
+				got := shares(t, 2*shareTime, one, many)
+				ratio := got[0] / got[1]
+				t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
+				if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
+					t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*equalSlack)
+				}
 			}
 		})
 	}
