@@ -96,13 +96,22 @@ func (s *Section) limitHeadline() []string {
 		at = " at " + p.Name
 	}
 	out := []string{
-		fmt.Sprintf("Limited to %s CPUs, %s%s is %s.", plain(float64(s.Scenario.Primary.LimitMilliCPU)/1000), s.Subject(), at, list(tails)),
+		fmt.Sprintf("Limited to %s CPUs, %s%s is %s.", limitsInTurn(s.Scenario.Primary), s.Subject(), at, list(tails)),
 		fmt.Sprintf("Done in a second: %s.", list(done)),
 	}
 	if len(stops) > 0 {
 		out = append(out, fmt.Sprintf("The longest that there was work and none of its threads ran is %s.", list(stops)))
 	}
 	return out
+}
+
+// limitsInTurn are the CPUs that a window's limits allow: "1.5", or "1.5, then 2.5".
+func limitsInTurn(p bench.Primary) string {
+	cpus := []string{plain(float64(p.LimitMilliCPU) / 1000)}
+	for _, step := range p.LimitSteps {
+		cpus = append(cpus, plain(float64(step.LimitMilliCPU)/1000))
+	}
+	return strings.Join(cpus, ", then ")
 }
 
 // limitCaveats say how use of a limit was measured.

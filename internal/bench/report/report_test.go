@@ -245,6 +245,12 @@ func TestEveryKindHasAHeadlineAndAPage(t *testing.T) {
 	}
 }
 
+func TestHeadlineSaysEachLimitInTurn(t *testing.T) {
+	c := kinds()["requests"]
+	c.Scenario.Primary.LimitSteps = []bench.LimitStep{{At: time.Millisecond, LimitMilliCPU: 2500}, {At: 2 * time.Millisecond, LimitMilliCPU: 500}}
+	lacks(t, plainText(made(t, c).Sections[0].Headline()...), "Limited to 1.5, then 2.5, then 0.5 CPUs, p99")
+}
+
 func TestPageShowsEverything(t *testing.T) {
 	c := climb(5, invented.Arms()...)
 	c.Spoil = func(rec *bench.Record) { rec.Machine.ClockNote = `<script>alert(1)</script>` }
