@@ -135,7 +135,7 @@ __noinline s32 claim_peer(struct search *s __arg_nonnull, u64 candidates)
 
 /*
  * The CPU to preempt for p, claimed; -1 if there is none or p's group is not behind.
- * Whoever is preempted keeps its tag, and is served next.
+ * Whoever is preempted queues at once, and pays for no more than it used.
  */
 static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tctx, struct search *s)
 {
