@@ -5,7 +5,6 @@ package guest
 import (
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 )
 
@@ -42,11 +41,18 @@ type PanicError struct {
 // Error shows the console's tail: the kernel's own words are the cause.
 func (e *PanicError) Error() string { return "guest kernel panicked:\n" + e.Console }
 
-// IsStaleBreakpoint reports whether the kernel died of a breakpoint of its own
-// code patching. Under emulation with a thread per vCPU a busy vCPU was seen to
-// run one that the kernel had taken out again, at an attach or a detach: the
-// fault is the emulator's, and rare.
-func (e *PanicError) IsStaleBreakpoint() bool { return strings.Contains(e.Console, "Oops: int3:") }
+// IsStaleBreakpoint reports whether the kernel died of a breakpoint that it had
+// taken out of its code again, for its memory holds another instruction there.
+// With a thread per vCPU the emulator can translate what is about to be
+// overwritten, at an attach or a detach: the fault is its own, and rare.
+func (e *PanicError) IsStaleBreakpoint() bool {
+	m := trapped.FindStringSubmatch(e.Console)
+	return m != nil && m[1] != "cc"
+}
+
+// trapped finds the byte before the instruction pointer, where a breakpoint was
+// that is still there.
+var trapped = regexp.MustCompile(`(?s)Oops: int3:.*?Code: (?:[0-9a-f]{2} )*([0-9a-f]{2}) <`)
 
 // TimeoutError is a guest that was still running when its context ended.
 type TimeoutError struct {

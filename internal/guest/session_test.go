@@ -116,7 +116,8 @@ func TestVerdict(t *testing.T) {
 		"unreadable out":   {result: &wire.Result{OutError: "denied"}, want: func(err error) bool { return err != nil }},
 		"another kernel":   {result: &wire.Result{Release: "5.0"}, want: func(err error) bool { return err != nil }},
 		"panic":            {o: outcome{console: "boot\nKernel panic - not syncing: x\n", stream: io.EOF}, want: is(func(e *PanicError) bool { return strings.HasPrefix(e.Console, "Kernel panic") })},
-		"breakpoint":       {o: outcome{console: "Oops: int3: 0000 [#1] SMP NOPTI\nKernel panic - not syncing: x\n", stream: io.EOF}, want: is(func(e *PanicError) bool { return e.IsStaleBreakpoint() })},
+		"stale breakpoint": {o: outcome{console: breakpoint("e9 <cd> 05"), stream: io.EOF}, want: is(func(e *PanicError) bool { return e.IsStaleBreakpoint() })},
+		"breakpoint":       {o: outcome{console: breakpoint("cc <cd> 05"), stream: io.EOF}, want: is(func(e *PanicError) bool { return !e.IsStaleBreakpoint() })},
 		"panic, timed out": {o: outcome{console: "Kernel panic - not syncing: x", cause: os.ErrDeadlineExceeded}, want: is(func(*PanicError) bool { return true })},
 		"timeout":          {o: outcome{console: "a\nb", cause: os.ErrDeadlineExceeded}, want: is(func(e *TimeoutError) bool { return e.Console == "a\nb" && errors.Is(e, os.ErrDeadlineExceeded) })},
 		"qemu crashed":     {o: outcome{emulator: "qemu: physmem.c:2678: f: Assertion `a < b' failed.", stream: io.EOF}, want: is(func(e *LostError) bool { return e.IsEmulatorCrash() })},
@@ -129,6 +130,12 @@ func TestVerdict(t *testing.T) {
 			}
 		})
 	}
+}
+
+// breakpoint is the console of a kernel that trapped beside that code.
+func breakpoint(code string) string {
+	return "Oops: int3: 0000 [#1] SMP NOPTI\n[  1.0] RIP: 0010:__schedule+0x2d9/0xcf0\n[  1.0] Code: 89 45 " + code +
+		" 00\nKernel panic - not syncing: x\n"
 }
 
 // is tells whether an error is an E for which ok says yes.
