@@ -348,11 +348,11 @@ static __always_inline u64 charge_again(struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag = 0;
-	s64 charged = elapsed(tctx->started_at, now) + SLICE_NS;
+	s64 ran = elapsed(tctx->started_at, now), charged = ran + SLICE_NS;
 
 	if (group) {
 		group->wanted_at = now;
-		tag = own_tag(group, tctx, charged - (s64)SLICE_NS);
+		tag = own_tag(group, tctx, ran);
 		__sync_fetch_and_add(&group->vtime,
 				     vtime_cost_signed(charged - tctx->charged, group->weight));
 		move_clock(tctx->tier, tag);
