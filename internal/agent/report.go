@@ -33,6 +33,8 @@ type Report struct {
 	// Plan is in force while attached; in observe mode it is what would be.
 	Plan   policy.Plan        `json:"plan"`
 	Limits []sched.LimitStats `json:"limits,omitempty"`
-	Stats  *sched.Stats       `json:"stats,omitempty"` // nil while nothing is measured
-	Ejects int                `json:"ejects"`          // in the last hour
+	// LimitsNotHeld are the CPU limits that found no room since the attach.
+	LimitsNotHeld uint64       `json:"limits_not_held,omitempty"`
+	Stats         *sched.Stats `json:"stats,omitempty"` // nil while nothing is measured
+	Ejects        int          `json:"ejects"`          // in the last hour
 }

@@ -57,7 +57,7 @@ func (v *view) planSamples() []metric.Sample {
 		metric.PlanGeneration.Is(float64(generation)),
 		metric.FenceCPUs.Is(float64(fenced)),
 		metric.CriticalNotFenced.Is(float64(without)),
-		metric.LimitsNotHeld.Is(float64(v.unheld)),
+		metric.LimitsNotHeld.Is(float64(v.LimitsNotHeld)),
 	}
 }
 

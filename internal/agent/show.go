@@ -31,7 +31,6 @@ func (c counts) clone() counts {
 type view struct {
 	Report
 	counts counts
-	unheld uint64
 	own    bool // the probe runs by its own plan
 }
 
@@ -47,9 +46,9 @@ func (l *loop) show() *view {
 			Reason: l.super.verdict.Reason, Message: l.super.verdict.Message, Since: l.since,
 			Kernel: l.Machine.Kernel, Connected: l.known && l.snapshot.Connected,
 			Topology: l.obs.Topology, State: l.state, Checks: l.checks, Pods: l.obs.Pods, Plan: plan,
-			Ejects: len(l.super.record.recent(l.Machine.Uptime())),
+			LimitsNotHeld: l.unheld, Ejects: len(l.super.record.recent(l.Machine.Uptime())),
 		},
-		counts: l.counts.clone(), unheld: l.unheld, own: l.measuring.own,
+		counts: l.counts.clone(), own: l.measuring.own,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/config"
 	"github.com/temper-sched/temper/internal/kube"
 	"github.com/temper-sched/temper/internal/tier"
@@ -242,10 +243,10 @@ func agentCheck(n node, now time.Time) check {
 
 func safeModeCheck(n node, now time.Time) check {
 	out := check{Subject: n.Name, Name: "safe mode", Outcome: passed, Detail: "off"}
-	if !n.SafeMode && n.engine() != kube.EngineSafe {
+	reason, _, since := n.reason()
+	if !n.SafeMode && (n.engine() != kube.EngineSafe || reason == agent.ReasonEjectLatched) {
 		return out
 	}
-	_, _, since := n.reason()
 	out.Detail = "on for " + age(since, now)
 	if !since.IsZero() && now.Sub(since) > safeModeForgotten {
 		out.Outcome, out.Detail = failed, out.Detail+": forgotten?"
@@ -257,10 +258,15 @@ func safeModeCheck(n node, now time.Time) check {
 func engineCheck(n node) check {
 	r := n.report
 	out := check{Subject: n.Name, Name: "engine", Outcome: passed, Detail: r.Engine + ", mode " + r.Mode}
-	waits := r.Engine == kube.EngineSafe || r.Reason == "Settling"
-	if r.Mode == string(config.Enforce) && r.Engine != kube.EngineAttached && !waits {
-		out.Outcome, out.Detail = failed, "not attached: "+strings.TrimSuffix(r.Reason+": "+r.Message, ": ")
-		out.Fix = fmt.Sprintf("kubectl -n %s logs %s, unless a check below says it", n.agent.Namespace, n.agent.Name)
+	latched := r.Reason == agent.ReasonEjectLatched
+	waits := r.Engine == kube.EngineSafe && !latched || r.Reason == agent.ReasonSettling
+	if r.Mode != string(config.Enforce) || r.Engine == kube.EngineAttached || waits {
+		return out
+	}
+	out.Outcome, out.Detail = failed, "not attached: "+strings.TrimSuffix(r.Reason+": "+r.Message, ": ")
+	out.Fix = fmt.Sprintf("kubectl -n %s logs %s, unless a check below says it", n.agent.Namespace, n.agent.Name)
+	if latched {
+		out.Fix = fmt.Sprintf("kubectl describe node %s: its Events say why; then kubectl temper safe-mode on %s, and off", n.Name, n.Name)
 	}
 	return out
 }

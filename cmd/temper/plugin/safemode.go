@@ -12,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/cmd/temper/view"
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/kube"
 )
 
 // whileAway is what becomes of a node that nobody can be asked to change.
 const whileAway = "the dead-man returns it to the kernel's own scheduler within 30 s (deadMan); " +
-	"what is pinned there goes with a reboot or with: temper stop"
+	"what is pinned there goes with a reboot or with: rm -r /sys/fs/bpf/temper"
 
 func (p *plugin) newSafeMode() *cobra.Command {
 	cmd := &cobra.Command{
@@ -155,7 +156,7 @@ func gaveUp(waiting []string, on bool, timeout time.Duration, last error) error 
 	}
 	fix := "kubectl temper status " + strings.Join(waiting, " ")
 	if !on {
-		fix += "; a node stays in safe mode while the file /run/temper/safe-mode is on it: temper safe-mode off, there"
+		fix += "; a node stays in safe mode while the file /run/temper/safe-mode is on it: remove it there"
 	}
 	return &failure{code: exitError, err: err, fix: fix}
 }
@@ -163,7 +164,7 @@ func gaveUp(waiting []string, on bool, timeout time.Duration, last error) error 
 // safeModeOf says how far a node is.
 func safeModeOf(n node, on bool) (state string, done bool) {
 	reason, message, _ := n.reason()
-	safe := n.engine() == kube.EngineSafe
+	safe := n.engine() == kube.EngineSafe && reason != agent.ReasonEjectLatched
 	loaded := n.report != nil && n.report.State.Attached
 	switch {
 	case n.agent == nil:

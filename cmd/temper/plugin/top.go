@@ -66,7 +66,7 @@ func (t *top) Read(ctx context.Context) (view.Reading, error) {
 		}
 	}
 	t.last = r
-	return view.Reading{Stats: *r.Stats, Limits: r.Limits}, nil
+	return view.Reading{Stats: *r.Stats, Limits: r.Limits, LimitsNotHeld: r.LimitsNotHeld}, nil
 }
 
 // Complete names the cgroups after their pods, and says the plan.
