@@ -115,6 +115,16 @@ static __always_inline bool is_online(s32 cpu)
 	return online;
 }
 
+/* Is cpu idle, and not claimed by a waker? */
+static __always_inline bool is_idle(s32 cpu)
+{
+	const struct cpumask *mask = scx_bpf_get_idle_cpumask();
+	bool idle = mask_word(mask, (u32)cpu / 64) & cpu_bit(cpu);
+
+	scx_bpf_put_idle_cpumask(mask);
+	return idle;
+}
+
 /* The CPUs that run a tier below critical and are not claimed. */
 static __always_inline u64 lower_word(u32 word)
 {

@@ -204,12 +204,22 @@ enum {
 	PF_EXITING = 0x00000004,
 };
 
+/* What of an enqueue's flags changes from release to release: 1 << 10 on 6.18, 1 << 20 on 7.2. */
+enum scx_enq_flags {
+	SCX_ENQ_CPU_SELECTED = 1 << 20,
+};
+
+/* select_cpu was asked for this wakeup. */
+static __always_inline bool was_asked(u64 enq_flags)
+{
+	return enq_flags & bpf_core_enum_value(enum scx_enq_flags, SCX_ENQ_CPU_SELECTED);
+}
+
 /* sched_ext's user-visible constants; the same from 6.16 to 7.3. */
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_DSQ_LOCAL_ON 0xC000000000000000ULL
 
 #define SCX_ENQ_WAKEUP (1ULL << 0)
-#define SCX_ENQ_CPU_SELECTED (1ULL << 10)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
 
 #define SCX_KICK_IDLE 1ULL

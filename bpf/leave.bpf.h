@@ -104,13 +104,14 @@ static __always_inline bool put_off_leave(struct task_struct *p)
 }
 
 /* 0, if p's next return to user mode begins its leave. */
-static __always_inline int ask_for_leave(struct task_struct *p)
+static __always_inline int ask_for_leave(struct task_struct *p, struct task_ctx *tctx)
 {
 	struct return_work *work, none = {};
 	u32 pid = p->pid;
 
 	work = bpf_map_lookup_elem(&return_works, &pid);
 	if (!work) {
+		tctx->has_work = true;
 		bpf_map_update_elem(&return_works, &pid, &none, BPF_NOEXIST);
 		work = bpf_map_lookup_elem(&return_works, &pid);
 	}
@@ -127,7 +128,7 @@ static __always_inline void ask_to_leave(struct task_struct *p, struct task_ctx 
 	}
 	tctx->leaving = ASKED_TO_LEAVE;
 	/* No memory for it in here, or the one before is not over: later, then. */
-	if (ask_for_leave(p))
+	if (ask_for_leave(p, tctx))
 		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
 }
 

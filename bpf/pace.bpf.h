@@ -324,8 +324,13 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 	struct gate *g;
 
 	tctx->leaving = NOT_LEAVING;
+	/* Kept of limits that may not be its own any more. */
+	if (tctx->keeps && tctx->limits_seq != *(volatile u64 *)&limits_seq) {
+		drop_kept(tctx, now);
+		lookup_task(p);
+	}
 	/* Kept ones included: when it runs it shows whether it is still there. */
-	if (tctx->granted)
+	if (tctx->granted || !tctx->gates.slots[0])
 		return true;
 	if (may_park)
 		no.slot = waiting_slot(&tctx->gates);
@@ -353,10 +358,11 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 					struct task_ctx *tctx, u64 now)
 {
-	u32 tier = tctx->tier, llc = cpu_llc(scx_bpf_task_cpu(p));
-	struct search s;
-	s32 cpu;
+	u32 tier, llc = cpu_llc(scx_bpf_task_cpu(p));
 
+	/* While it waited a plan may have come: its group counts by another clock then. */
+	lookup_task(p);
+	tier = tctx->tier;
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	pace_unparked(tctx, now);
@@ -364,17 +370,7 @@ static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
 		return;
 	count_insertion(tier);
-	begin_search(&s, tctx, scx_bpf_task_cpu(p));
-	cpu = pick_idle(p, &s);
-	if (cpu >= 0) {
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		return;
-	}
-	cpu = pick_victim(p, &s);
-	if (cpu >= 0) {
-		count_preemption(tier);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	call_cpu(p);
 }
 
 /* Another limit above p is the tighter one now: it waits there, where its age puts it. */
@@ -427,7 +423,7 @@ __noinline u64 open_gate(u32 slot, u64 now)
 		tctx = try_lookup_task(p);
 		if (!tctx)
 			continue;
-		if (now - tctx->parked_at >= PARK_BOUND_NS) {
+		if (elapsed(tctx->parked_at, now) >= (s64)PARK_BOUND_NS) {
 			tctx->granted = force_grant(&tctx->gates);
 		} else {
 			tctx->granted = take_grant(&tctx->gates, now, &no);
@@ -475,14 +471,14 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 	int i;
 
 	pace_unparked(tctx, now);
+	if (tctx->has_work)
+		bpf_map_delete_elem(&return_works, &pid);
 	if (!tctx->gates.slots[0])
 		return;
 	end_at_gates(tctx, 0, 0, now);
 	if (tctx->keeps)
 		drop_kept(tctx, now);
 	granted = tctx->granted;
-	if (has_task_work)
-		bpf_map_delete_elem(&return_works, &pid);
 	if (!granted)
 		return;
 	/* It had a grant and waited for a CPU. */

@@ -50,38 +50,70 @@ static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
 	return higher_waits(tier);
 }
 
-static __always_inline void count_queued(struct task_ctx *tctx, u32 tier, u64 now)
+/*
+ * Since when a task is queued, with its queue's tier in the lowest bits. One word:
+ * a plan, the rescue and the CPU that fetches the task may meet, and whoever changes
+ * the word counts out what it finds.
+ */
+#define QUEUED_TIER 3ULL
+_Static_assert(TEMPER_TIERS <= QUEUED_TIER + 1, "a tier's number fits");
+
+static __always_inline u32 queued_tier(u64 queued)
 {
-	tctx->queued_at = now;
-	tctx->queued_tier = tier;
-	one_copy(tier);
-	if (tier < TEMPER_TIERS)
-		__sync_fetch_and_add(&nr_queued[tier], 1);
+	return queued & QUEUED_TIER;
 }
 
-static __always_inline void uncount_queued(struct task_ctx *tctx)
+static __always_inline u64 queued_at(u64 queued)
 {
-	u32 tier = tctx->queued_tier;
+	return queued & ~QUEUED_TIER;
+}
 
-	if (!tctx->queued_at)
-		return;
-	tctx->queued_at = 0;
+/* verifier: apart, because 6.18 cannot follow an index back to an exchange. */
+__noinline int count_out(u64 queued)
+{
+	u32 tier = queued_tier(queued);
+
 	one_copy(tier);
 	if (tier < TEMPER_TIERS)
 		__sync_fetch_and_sub(&nr_queued[tier], 1);
+	return 0;
+}
+
+static __always_inline void count_queued(struct task_ctx *tctx, u32 tier, u64 now)
+{
+	u64 before;
+
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS)
+		return;
+	/* First in, then out: the count is never too low. */
+	__sync_fetch_and_add(&nr_queued[tier], 1);
+	before = __sync_lock_test_and_set(&tctx->queued, queued_at(now) | tier);
+	if (before)
+		count_out(before);
+}
+
+/* Returns what it was queued by; 0: it was not. */
+static __always_inline u64 uncount_queued(struct task_ctx *tctx)
+{
+	u64 queued;
+
+	if (!tctx->queued)
+		return 0;
+	queued = __sync_lock_test_and_set(&tctx->queued, 0);
+	if (queued)
+		count_out(queued);
+	return queued;
 }
 
 /* p runs: its tier was served. */
-static __always_inline void left_queue(struct task_ctx *tctx, u64 now)
+static __always_inline u64 left_queue(struct task_ctx *tctx, u64 now)
 {
-	u32 tier = tctx->queued_tier;
+	u64 queued = uncount_queued(tctx);
 
-	if (!tctx->queued_at)
-		return;
-	one_copy(tier);
-	if (tier < TEMPER_TIERS)
-		served_at[tier] = now;
-	uncount_queued(tctx);
+	if (queued)
+		served_at[queued_tier(queued)] = now;
+	return queued;
 }
 
 /* Queue p by its group's clock. */
@@ -89,14 +121,13 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 {
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
 	u64 vtime = charge_slice(tctx, enq_flags & SCX_ENQ_WAKEUP);
+	u64 queued = *(volatile u64 *)&tctx->queued;
 	u32 tier = tctx->tier;
 
 	if (tier >= TEMPER_TIERS)
 		return;
-	/* It may have been taken out of another tier's queue without running. */
-	if (tctx->queued_at && tctx->queued_tier != tier)
-		uncount_queued(tctx);
-	if (!tctx->queued_at)
+	/* It may have been taken out of a queue without running. */
+	if (!queued || queued_tier(queued) != tier)
 		count_queued(tctx, tier, scx_bpf_now());
 	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
 }
@@ -111,6 +142,29 @@ static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_fl
 	dsq_insert(p, SCX_DSQ_LOCAL_ON | cpu, SLICE_NS, enq_flags);
 	if (inserts_lose_preempt && (enq_flags & SCX_ENQ_PREEMPT) && cpu != scx_bpf_task_cpu(p))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* p was queued, by a timer or a plan: a CPU that may have it at once looks. */
+__noinline int call_cpu(struct task_struct *p __arg_trusted)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+	struct search s;
+	s32 cpu;
+
+	if (!tctx)
+		return 0;
+	begin_search(&s, tctx, scx_bpf_task_cpu(p));
+	cpu = pick_idle(p, &s);
+	if (cpu >= 0) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return 0;
+	}
+	cpu = pick_victim(p, &s);
+	if (cpu >= 0) {
+		count_preemption(s.tier);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	return 0;
 }
 
 /* The next task of a tier, own LLC first. */

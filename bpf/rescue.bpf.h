@@ -10,8 +10,8 @@
 /* A pass looks at that many tasks of a queue: less than a millisecond of softirq each. */
 #define RESCUE_MAX_LOOKS 1024
 
-/* With nothing queued the timer only watches the heartbeat. */
-#define RESCUE_IDLE_PERIOD_NS (250ULL * 1000 * 1000)
+/* With nothing queued the timer watches the heartbeat, and for the first to queue. */
+#define RESCUE_IDLE_PERIOD_NS (50ULL * 1000 * 1000)
 
 static u64 rescue_rotor;
 
@@ -63,7 +63,7 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	 * The longest wait first: a change of affinity takes a task out of its
 	 * rescue queue, and it must not begin at the end of another one.
 	 */
-	scx_bpf_dsq_move_set_vtime(it, tctx->queued_at);
+	scx_bpf_dsq_move_set_vtime(it, queued_at(tctx->queued));
 	/* Before the move: the CPU may run it at once. */
 	tctx->owed = RESCUE_SLICE_NS;
 	if (!scx_bpf_dsq_move_vtime(it, p, rescue_dsq(cpu), 0)) {
@@ -86,10 +86,11 @@ static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct tas
 
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
-	uncount_queued(tctx);
 	count_queued(tctx, tier, now);
-	if (scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
-		count_insertion(tier);
+	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
+		return;
+	count_insertion(tier);
+	call_cpu(p);
 }
 
 /* Move p out of its queue if it has waited too long or has no business there. */
@@ -97,13 +98,17 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 				       u64 served, u64 now)
 {
 	struct task_ctx *tctx = lookup_task(p);
+	u64 queued;
 
-	if (!tctx || !tctx->queued_at)
+	if (!tctx)
 		return;
-	if (is_starving(tctx->queued_at, served, now) || tctx->owed) {
+	queued = *(volatile u64 *)&tctx->queued;
+	if (!queued)
+		return;
+	if (is_starving(queued_at(queued), served, now) || tctx->owed) {
 		if (hand_over(it, p, tctx))
 			count_rescued(tctx->tier);
-	} else if (tctx->tier != tctx->queued_tier) {
+	} else if (tctx->tier != queued_tier(queued)) {
 		change_queue(it, p, tctx, now);
 	}
 }

@@ -159,7 +159,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	 * most likely preempted, and whoever did that waits for this to end: it
 	 * queues, and an idle CPU may fetch it.
 	 */
-	if (!(enq_flags & SCX_ENQ_CPU_SELECTED) && tctx->tier < TEMPER_BACKGROUND) {
+	if (!was_asked(enq_flags) && tctx->tier < TEMPER_BACKGROUND) {
 		/* Its only CPU is the one whose lock is held: nothing changes there meanwhile. */
 		looked = p->nr_cpus_allowed == 1 && may_run_on(p, prev_cpu);
 		if (!looked || !is_kept(prev_cpu, tctx->tier, wakes))
@@ -251,6 +251,20 @@ static __always_inline void keep_running(struct task_struct *prev, struct task_c
 	publish(prev, tctx, cctx, cpu);
 }
 
+/*
+ * I3, for an idle CPU that was woken and found nothing: it is back in the idle mask
+ * after this, and the kernel does not say so (update_idle). Who queued meanwhile did
+ * not see it: it looks once more from there.
+ */
+static __always_inline void stay_idle(s32 cpu, const struct task_struct *prev)
+{
+	/* pid 0 is the idle thread. */
+	if (prev || ((struct task_struct *)bpf_get_current_task_btf())->pid)
+		return;
+	if (mask_has(&online, cpu) && !is_idle(cpu))
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
 void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
@@ -267,8 +281,10 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = lookup_task(prev);
 	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
-	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS))
+	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS)) {
+		stay_idle(cpu, prev);
 		return;
+	}
 	/* About to go: it would wait for the slice of whoever came first. */
 	if (tctx && tctx->leaving == LEAVING_BOUND && is_migration_disabled(prev)) {
 		prev->scx.slice = SLICE_NS;
@@ -318,6 +334,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	if (cctx->rescues && serve_rescued(cpu, cctx, false))
 		return;
 	cctx->fetched_idle = false;
+	stay_idle(cpu, prev);
 }
 
 void SCHED_OP(running, struct task_struct *p)
@@ -325,15 +342,17 @@ void SCHED_OP(running, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	struct task_ctx *tctx = lookup_task(p);
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), queued;
 
 	if (!cctx || !tctx)
 		return;
-	if (tctx->queued_at)
-		count_wait(tctx->queued_tier, now - tctx->queued_at);
-	left_queue(tctx, now);
+	queued = left_queue(tctx, now);
+	if (queued)
+		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;
-	begin_service(p, tctx, cctx, cpu);
+	/* Else its tag is of another tier's clock: a plan came while it waited. */
+	if (!queued || queued_tier(queued) == tctx->tier)
+		begin_service(p, tctx, cctx, cpu);
 	if (tctx->gates.slots[0])
 		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);
@@ -467,13 +486,13 @@ void SCHED_OP(cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 		group->weight = weight;
 }
 
-/* cpu.idle: the least weight there is. Unsetting it is followed by set_weight. */
+/* cpu.idle: the least weight there is. Unset, the weight is the default's, as the kernel has it. */
 void SCHED_OP(cgroup_set_idle, struct cgroup *cgrp, bool idle)
 {
 	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
 
-	if (group && idle)
-		group->weight = 1;
+	if (group)
+		group->weight = idle ? 1 : DEFAULT_WEIGHT;
 }
 
 /*

@@ -44,8 +44,7 @@ struct task_ctx {
 	u64 css_set; /* where the thread lived then: it moves with its cgroup */
 	u32 tier;
 	u32 fence;
-	u64 queued_at; /* waits in a queue since; 0: it does not */
-	u32 queued_tier; /* of that queue */
+	u64 queued; /* waits in a queue: since when, and of which tier (queue.bpf.h); 0: it does not */
 	/*
 	 * sum_exec_runtime up to which it is charged. It grows after stopping too: a
 	 * thread that falls asleep is booked what the search for the next one takes.
@@ -67,6 +66,7 @@ struct task_ctx {
 	u32 parked_gate;
 	u32 paced; /* counted, since it began to run, at the gates above it */
 	u32 leaving; /* enum leaving */
+	bool has_work; /* in return_works (leave.bpf.h) */
 	struct cgroup __kptr *group;
 };
 
@@ -88,8 +88,8 @@ struct {
 static u64 vtime_now[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /*
- * Tasks in the queues, per tier: a hint that saves looking into empty ones. It
- * may be too high for a while (a task that left without running), never too low.
+ * Tasks in the queues, per tier: it saves looking into empty ones. It may be too
+ * high for a while (a task that left without running), never too low.
  */
 static u64 nr_queued[TEMPER_TIERS] __attribute__((aligned(64)));
 
@@ -208,8 +208,11 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 	/* A grant is settled where it was taken: later, then. */
 	keeps = tctx->granted || tctx->paced;
 	tctx->limits_seq = keeps ? ~0ULL : limits_seq;
-	if (!keeps)
+	if (!keeps) {
 		find_gates(cgrp, tctx);
+		if (!tctx->gates.slots[0])
+			tctx->leaving = NOT_LEAVING;
+	}
 
 	group = bpf_cgroup_ancestor(cgrp, m.level);
 	if (group) {
@@ -278,7 +281,7 @@ static __always_inline u64 with_credit(const struct group_ctx *group, u64 tag, u
 static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 {
 	struct group_ctx *group = task_group(tctx);
-	u64 now = scx_bpf_now(), clock, tag, floor;
+	u64 now = scx_bpf_now(), clock, before, tag, floor;
 	u32 tier = tctx->tier;
 	u64 pay = woken ? expected_run(tctx->ran_before) : SLICE_NS;
 	s64 cost, left;
@@ -295,21 +298,25 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 	left = vtime_cost_signed(tctx->charged, group->weight);
 	cost = (s64)vtime_cost(pay, group->weight) - left;
 	tctx->charged = pay;
-	tag = __sync_fetch_and_add(&group->vtime, cost) - left;
+	before = __sync_fetch_and_add(&group->vtime, cost);
+	tag = before - left;
 	floor = with_credit(group, tag, clock, now);
+	/* Of several who wake at once the last one sees to it: what is lost is lost once. */
 	if (floor != tag)
-		__sync_fetch_and_add(&group->vtime, floor - tag);
+		__sync_val_compare_and_swap(&group->vtime, before + cost, floor + left + cost);
 	return floor;
 }
 
 /*
- * A service that began at tag had no competition: it moves the tier's clock,
- * else a group that ran alone for long would look guilty when company comes.
+ * A service of the group that began at tag had no competition: it moves the tier's
+ * clock, else a group that ran alone for long would look guilty when company comes.
  * While others queue, their tags are the clock.
  */
-static __always_inline void move_clock(u32 tier, u64 tag)
+static __always_inline void move_clock(const struct group_ctx *group, u32 tier, u64 tag)
 {
-	if (tier < TEMPER_TIERS && !queued_in(tier) && vtime_before(vtime_now[tier], tag))
+	/* Its group may be of another tier by now: the tag is of that one's clock. */
+	if (tier < TEMPER_TIERS && group->tier == tier && !queued_in(tier) &&
+	    vtime_before(vtime_now[tier], tag))
 		vtime_now[tier] = tag;
 }
 
@@ -355,7 +362,7 @@ static __always_inline u64 charge_again(struct task_ctx *tctx)
 		tag = own_tag(group, tctx, ran);
 		__sync_fetch_and_add(&group->vtime,
 				     vtime_cost_signed(charged - tctx->charged, group->weight));
-		move_clock(tctx->tier, tag);
+		move_clock(group, tctx->tier, tag);
 	}
 	tctx->charged = charged;
 	return tag;
@@ -382,7 +389,7 @@ static __always_inline void settle_charge(struct task_ctx *tctx, u64 used, bool 
 	cost = vtime_cost_signed((s64)used - tctx->charged, group->weight);
 	tag = __sync_fetch_and_add(&group->vtime, cost);
 	if (!tctx->charged) /* served without a tag, on an idle CPU */
-		move_clock(tier, tag);
+		move_clock(group, tier, tag);
 	tctx->charged = 0;
 }
 

@@ -4,10 +4,12 @@ package sched
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -170,6 +172,53 @@ func TestLimitChanges(t *testing.T) {
 		wantCPUs(t, c.max, shares(t, shareTime, pod)[0], c.want)
 	}
 	stillAttached(t, s)
+}
+
+// A thread that is moved out of its limit goes on from slice to slice like any other.
+func TestLeavesItsLimit(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	limited, free, rest := testCgroup(t, "limited"), testCgroup(t, "free"), testCgroup(t, "rest")
+	write(t, limited, "cpu.max", "30000 100000")
+	apply(t, s,
+		planGroup(t, limited, policy.Group{Tier: tier.Standard}),
+		planGroup(t, free, policy.Group{Tier: tier.Standard}),
+		planGroup(t, rest, policy.Group{Tier: tier.Background}))
+	mover := spinners(t, limited, 1, anyCPU)
+	spinners(t, rest, 8, anyCPU)
+	time.Sleep(settle)
+	write(t, free, "cgroup.procs", strconv.Itoa(mover.Process.Pid))
+	time.Sleep(settle)
+	before := preempted(t, mover.Process.Pid)
+	wantCPUs(t, "without a limit", shares(t, shareTime, free)[0], 1)
+	n := preempted(t, mover.Process.Pid) - before
+	t.Logf("taken off its CPU %d times in %v", n, shareTime)
+	if n > 20 {
+		t.Errorf("taken off its CPU %d times in %v", n, shareTime)
+	}
+	stillAttached(t, s)
+}
+
+// preempted is how often the kernel took a process' threads off their CPUs.
+func preempted(t *testing.T, pid int) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no threads of %d: %v", pid, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var of int
+		_, after, _ := strings.Cut(string(text), "nonvoluntary_ctxt_switches:")
+		if _, err := fmt.Sscan(after, &of); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		n += of
+	}
+	return n
 }
 
 // A limit that comes above another one holds for threads that never stop, too.

@@ -138,6 +138,12 @@ func TestWeights(t *testing.T) {
 			spinners(t, one, 1, rivalCPU)
 			spinners(t, many, 1, rivalCPU)
 		}},
+		{"idle and not any more, 1 thread beside 1", 200, 1, 1, func(t *testing.T) {
+			write(t, one, "cpu.idle", "1")
+			write(t, one, "cpu.idle", "0")
+			spinners(t, one, 1, rivalCPU)
+			spinners(t, many, 1, rivalCPU)
+		}},
 		// Three threads can just use two thirds of four CPUs, if nothing that they
 		// missed is lost. Those that nap ask the others whether they go on; what goes
 		// wrong there goes wrong for seconds, one time in four.

@@ -40,7 +40,7 @@ func machines() []machine {
 		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestNobodyStarves"
 		delays  = "TestBoundCriticalWakesAsFast|TestLightPeerWakesAtOnce|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
-		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
+		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
 		refused = "TestRefusedKernel"
 		lives   = "TestGuestAttach|TestGuestStoppedAgent|TestGuestUpgrade|TestGuestEject|TestGuestSafeMode|TestGuestHotplug"
