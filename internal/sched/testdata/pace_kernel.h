@@ -98,10 +98,6 @@ struct membership {
 	int level;
 };
 
-struct search {
-	int none;
-};
-
 #define MAX_CGROUP_DEPTH 24
 #define resolve_group(cgrp, generation, m) ((m)->level = 1)
 #define current_generation() 1
@@ -110,10 +106,7 @@ struct search {
 #define tier_dsq(tier, llc) 0
 #define count_queued(tctx, tier, now) ((void)(tier))
 #define count_insertion(tier) ((void)(tier))
-#define count_preemption(tier) ((void)(tier))
-#define begin_search(s, tctx, cpu) ((void)(s))
-#define pick_idle(p, s) (-1)
-#define pick_victim(p, s) (-1)
+#define call_cpu(p) ((void)(p))
 
 static u32 nr_cpus;
 static bool has_task_work;
