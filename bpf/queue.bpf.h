@@ -144,26 +144,33 @@ static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_fl
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* p was queued, by a timer or a plan: a CPU that may have it at once looks. */
-__noinline int call_cpu(struct task_struct *p __arg_trusted)
+/* p is queued: a CPU that is idle, or runs a lower tier, comes for it. */
+static __always_inline void call_cpu_near(struct task_struct *p, struct task_ctx *tctx,
+					  s32 prev_cpu)
 {
-	struct task_ctx *tctx = try_lookup_task(p);
 	struct search s;
 	s32 cpu;
 
-	if (!tctx)
-		return 0;
-	begin_search(&s, tctx, scx_bpf_task_cpu(p));
+	begin_search(&s, tctx, prev_cpu);
 	cpu = pick_idle(p, &s);
 	if (cpu >= 0) {
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		return 0;
+		return;
 	}
 	cpu = pick_victim(p, &s);
 	if (cpu >= 0) {
 		count_preemption(s.tier);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
+}
+
+/* verifier: not inlined, walked once in a program instead of for each thread of a queue. */
+__noinline int call_cpu(struct task_struct *p __arg_trusted)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+
+	if (tctx)
+		call_cpu_near(p, tctx, scx_bpf_task_cpu(p));
 	return 0;
 }
 

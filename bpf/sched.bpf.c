@@ -102,26 +102,13 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
  */
 static __always_inline void look_again(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu)
 {
-	struct search s;
-	s32 cpu;
-
 	count_insertion(tctx->tier);
 	/* Background preempts nobody: on a full node there is nothing to look for. */
 	if (tctx->tier >= TEMPER_BACKGROUND && none_idle(p)) {
 		count_insertion(tctx->tier);
 		return;
 	}
-	begin_search(&s, tctx, prev_cpu);
-	cpu = pick_idle(p, &s);
-	if (cpu >= 0) {
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	} else {
-		cpu = pick_victim(p, &s);
-		if (cpu >= 0) {
-			count_preemption(s.tier);
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		}
-	}
+	call_cpu_near(p, tctx, prev_cpu);
 	count_insertion(tctx->tier);
 }
 

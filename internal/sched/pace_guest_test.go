@@ -191,10 +191,8 @@ func TestLeavesItsLimit(t *testing.T) {
 	time.Sleep(settle)
 	before := preempted(t, mover.Process.Pid)
 	wantCPUs(t, "without a limit", shares(t, shareTime, free)[0], 1)
-	n := preempted(t, mover.Process.Pid) - before
-	t.Logf("taken off its CPU %d times in %v", n, shareTime)
-	if n > 20 {
-		t.Errorf("taken off its CPU %d times in %v", n, shareTime)
+	if n := preempted(t, mover.Process.Pid) - before; n > 20 {
+		t.Errorf("taken off its CPU %d times in %v, want 20 at most", n, shareTime)
 	}
 	stillAttached(t, s)
 }

@@ -32,9 +32,8 @@ import (
 // apart from what commands use.
 const exitInfra = 125
 
-// maxGuests is how many guests a command gets while the emulator is at fault. A
-// run of agents that attach and detach thirty times on a busy host meets a stale
-// breakpoint one time in ten, by what was seen of it.
+// maxGuests is how many guests a command gets while the emulator is at fault: the
+// next one may meet the same fault (docs/known-issues.md).
 const maxGuests = 4
 
 func main() {
