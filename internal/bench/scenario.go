@@ -200,6 +200,19 @@ func (s Scenario) Steps() []Step {
 	return out
 }
 
+// Visit is how many steps before this one are of its operating point and density: 0
+// on the ladder's way up, 1 on its way down. Steps of one visit have the same
+// arrivals at all densities, in all arms.
+func (s Scenario) Visit(step Step) int {
+	n := 0
+	for _, before := range s.Steps()[:step.Index] {
+		if before.Point == step.Point && before.Density == step.Density {
+			n++
+		}
+	}
+	return n
+}
+
 // ParseScenario reads a scenario file. Errors name the file and the field.
 func ParseScenario(file string, data []byte) (Scenario, error) {
 	var s Scenario

@@ -34,7 +34,7 @@ type Cell struct {
 	// Void are the reasons of the windows left out.
 	Void []string
 
-	visits map[int]stats.BySeed // latencies by the scenario's step
+	visits map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
 	sums   map[sum]stats.Values
 	values map[string]stats.Values
 }
@@ -81,10 +81,11 @@ func (c *Cell) add(rec *bench.Record) {
 	c.Windows++
 	c.PodCPUs = w.Ledger.PodCPUs
 	if w.Primary.Latency != nil {
-		if c.visits[w.Step.Index] == nil {
-			c.visits[w.Step.Index] = stats.BySeed{}
+		visit := rec.Scenario.Visit(w.Step)
+		if c.visits[visit] == nil {
+			c.visits[visit] = stats.BySeed{}
 		}
-		c.visits[w.Step.Index].Add(seed, w.Primary.Latency)
+		c.visits[visit].Add(seed, w.Primary.Latency)
 	}
 	for name, hist := range w.Primary.Parts {
 		addHist(c.Parts, name, seed, hist)
@@ -156,31 +157,49 @@ func addTo[K comparable](into map[K]stats.Values, name K, seed uint64, value flo
 
 // Latency is what the scenario measures, all visits of the step together.
 func (c *Cell) Latency() stats.BySeed {
+	return c.latency(func(int, uint64) bool { return true })
+}
+
+func (c *Cell) latency(counts func(visit int, seed uint64) bool) stats.BySeed {
 	all := stats.BySeed{}
-	for _, step := range slices.Sorted(maps.Keys(c.visits)) {
-		for seed, counts := range c.visits[step] {
-			all[seed] = all[seed].Plus(counts)
+	for _, visit := range slices.Sorted(maps.Keys(c.visits)) {
+		for seed, latency := range c.visits[visit] {
+			if counts(visit, seed) {
+				all[seed] = all[seed].Plus(latency)
+			}
 		}
 	}
 	return all
 }
 
+// shares says whether c was visited, in that seed, where base was.
+func (c *Cell) shares(base *Cell) func(visit int, seed uint64) bool {
+	return func(visit int, seed uint64) bool {
+		_, mine := c.visits[visit][seed]
+		_, its := base.visits[visit][seed]
+		return mine && its
+	}
+}
+
 // Visits is the latency at the step's first and second visit, on the ladder's
 // way up and down; ok is false if there was only one way.
 func (c *Cell) Visits() (up, down stats.BySeed, ok bool) {
-	steps := slices.Sorted(maps.Keys(c.visits))
-	if len(steps) < 2 {
+	visits := slices.Sorted(maps.Keys(c.visits))
+	if len(visits) < 2 {
 		return nil, nil, false
 	}
-	return c.visits[steps[0]], c.visits[steps[len(steps)-1]], true
+	return c.visits[visits[0]], c.visits[visits[len(visits)-1]], true
 }
 
 // Tail estimates a quantile of the latency, in nanoseconds.
 func (c *Cell) Tail(q float64) stats.Estimate { return stats.Quantile(c.Latency(), q) }
 
-// TailRatio estimates how many times base's quantile that of c is.
+// TailRatio estimates how many times base's quantile that of c is, over the visits
+// that both had: those had the same arrivals. A ladder is at its foot twice and at
+// its top once, and the way down would set the luck of other arrivals against it.
 func (c *Cell) TailRatio(base *Cell, q float64) stats.Estimate {
-	return stats.QuantileRatio(base.Latency(), c.Latency(), q)
+	both := c.shares(base)
+	return stats.QuantileRatio(base.latency(both), c.latency(both), q)
 }
 
 // BackgroundCPUs estimates how many CPUs' worth of time background work got.

@@ -253,12 +253,22 @@ func (l *Ladder) Rate(point string) float64 {
 	return 0
 }
 
-// Main is the operating point that headlines speak of: the one with the most to
-// do, or the first where none has a rate.
+// Main is the operating point that headlines speak of: of those with a valid window
+// the one with the most to do, or the first where none has a rate.
 func (l *Ladder) Main() bench.Point {
 	points := l.Points()
 	if len(points) == 0 {
 		return bench.Point{}
 	}
+	if valid := slices.DeleteFunc(slices.Clone(points), func(p bench.Point) bool { return !l.valid(p.Name) }); len(valid) > 0 {
+		points = valid
+	}
 	return slices.MaxFunc(points, func(a, b bench.Point) int { return cmp.Compare(l.Rate(a.Name), l.Rate(b.Name)) })
+}
+
+// valid says whether any window of an operating point is.
+func (l *Ladder) valid(point string) bool {
+	return slices.ContainsFunc(l.Arms, func(a *Arm) bool {
+		return slices.ContainsFunc(l.Densities(point), func(density int) bool { return a.Cell(point, density).Valid() })
+	})
 }

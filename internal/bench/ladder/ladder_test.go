@@ -13,6 +13,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/invented"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 func campaign() invented.Campaign {
@@ -88,6 +89,35 @@ func TestVoidWindowsEnterNoFigure(t *testing.T) {
 	cell := l.Arm("temper").Cell("null", 4)
 	if len(l.Void) != 1 || cell.Windows != 5 || len(cell.Void) != 1 || !strings.Contains(l.Void[0].ID, "seed=2/step=3") {
 		t.Errorf("%d windows, void %+v", cell.Windows, l.Void)
+	}
+}
+
+// The way down has other arrivals: the top, which has none, is not set against them.
+func TestTailRatioPairsVisits(t *testing.T) {
+	at := func(d time.Duration) stats.BySeed {
+		return stats.BySeed{1: {{Duration: d, Count: 100}}, 2: {{Duration: d, Count: 100}}}
+	}
+	foot := &Cell{visits: map[int]stats.BySeed{0: at(time.Millisecond), 1: at(9 * time.Millisecond)}}
+	top := &Cell{visits: map[int]stats.BySeed{0: at(2 * time.Millisecond)}}
+	if e := top.TailRatio(foot, .99); e.Figure != 2 || e.Seeds != 2 {
+		t.Errorf("%+v, want twice the foot on the way up", e)
+	}
+	delete(top.visits[0], 2)
+	if e := top.TailRatio(foot, .99); e.Figure != 2 || e.Seeds != 1 {
+		t.Errorf("%+v, want the seed that both have", e)
+	}
+}
+
+// Beyond what the server can take all windows are void: no headline is made of them.
+func TestMainHasValidWindows(t *testing.T) {
+	c := campaign()
+	c.Spoil = func(rec *bench.Record) {
+		if rec.Window.Step.Point == "60 %" {
+			rec.Window.Primary.Wrong = 1
+		}
+	}
+	if got := read(t, c).Main().Name; got != "null" {
+		t.Errorf("main point %q, whose windows are all void", got)
 	}
 }
 

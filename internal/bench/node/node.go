@@ -58,15 +58,12 @@ type Spec struct {
 // and others on the way down: what sets two densities apart is not the luck of
 // their arrivals.
 func (s Spec) seedAt(step bench.Step) uint64 {
-	points, visits := map[string]bool{}, uint64(0)
+	points := map[string]bool{}
 	for _, before := range s.Scenario.Steps()[:step.Index] {
 		points[before.Point] = true
-		if before.Point == step.Point && before.Density == step.Density {
-			visits++
-		}
 	}
 	delete(points, step.Point)
-	return s.Seed<<16 + uint64(len(points))<<8 + visits
+	return s.Seed<<16 + uint64(len(points))<<8 + uint64(s.Scenario.Visit(step))
 }
 
 // Event is one line of what the node tells the laboratory. One field is set.

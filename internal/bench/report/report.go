@@ -134,7 +134,7 @@ func newCell(a *ladder.Arm, point string, density int) Cell {
 			c.P999 = stats.Quantile(latency, .999)
 		}
 		if density > 0 {
-			c.Growth = stats.QuantileRatio(a.Cell(point, 0).Latency(), latency, .99)
+			c.Growth = c.TailRatio(a.Cell(point, 0), .99)
 		}
 	}
 	if delay := c.Cell.Delay["critical"]; len(delay) > 0 {

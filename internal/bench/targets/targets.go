@@ -251,10 +251,24 @@ type sample struct {
 	where  string
 }
 
+// newest leaves of each step what the newest records say: one that was measured
+// again, with more seeds or on a later engine, replaces what was known of it.
+func newest(samples []sample) []sample {
+	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() })
+	latest := map[string]string{}
+	for _, s := range samples {
+		latest[s.where] = max(latest[s.where], s.date())
+	}
+	return slices.DeleteFunc(samples, func(s sample) bool { return s.date() != latest[s.where] })
+}
+
+// date is when the sample's record was made, as its directory's name says.
+func (s sample) date() string { return dated.FindString(s.ladder.Source) }
+
 // worst picks the sample farthest on the wrong side. Where there is none, ok is
 // false.
 func worst(samples []sample, b bound) (sample, bool) {
-	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() })
+	samples = newest(samples)
 	if len(samples) == 0 {
 		return sample{}, false
 	}

@@ -227,6 +227,26 @@ func TestTheWholeIntervalMustMeetTheBound(t *testing.T) {
 	}
 }
 
+// A step that was measured again, by a campaign of another name, is told by the newer record.
+func TestAStepIsToldByItsNewestRecord(t *testing.T) {
+	for newer, want := range map[string]bool{"calm": true, "noisy": false} {
+		root := t.TempDir()
+		for name, jitter := range map[string]float64{"calm": .002, "noisy": .3} {
+			date := "2026-01-01-"
+			if name == newer {
+				date = "2026-01-02-"
+			}
+			c := invented.Campaign{Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 5, Jitter: jitter, Shape: invented.Typical}
+			if err := c.Write(filepath.Join(root, date+name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if target := all(t, root)["T10"]; target.Met == nil || *target.Met != want || !strings.HasSuffix(target.Record, newer) {
+			t.Errorf("newer is %s: met %v by %s", newer, target.Met, target.Record)
+		}
+	}
+}
+
 // What one boot happened to give is shown, and proves nothing.
 func TestOneSeedMeetsNothing(t *testing.T) {
 	for id, target := range all(t, records(t, 1, nil)) {
