@@ -68,19 +68,25 @@ static __always_inline void start_yielding(struct task_ctx *tctx, struct cpu_ctx
 	set_cpu(tier_word(yielding, tier, cpu), cpu);
 }
 
-/* p begins to run: its tag moves the tier's clock. */
+/* p begins to run: groups meet where one follows another, and its tag moves clocks. */
 static __always_inline void begin_service(const struct task_struct *p, struct task_ctx *tctx,
-					  struct cpu_ctx *cctx, s32 cpu)
+					  struct cpu_ctx *cctx, s32 cpu, bool by_tag, u64 now)
 {
+	struct group_ctx *group = task_group(tctx);
 	u64 tag = p->scx.dsq_vtime;
 	u32 tier = tctx->tier;
 
 	one_copy(tier);
-	/* A rescued task was ordered by its wait, not by its group's clock. */
-	if (!tctx->charged || tctx->owed || tier >= TEMPER_TIERS)
+	if (!group || tier >= TEMPER_TIERS)
 		return;
-	if (vtime_before(vtime_now[tier], tag))
-		vtime_now[tier] = tag;
+	if (cctx->served[tier] != tctx->group_id) {
+		cctx->served[tier] = tctx->group_id;
+		meet(group, tier, now);
+	}
+	/* A rescued task was ordered by its wait, not by its group's clock. */
+	if (!by_tag || !tctx->charged || tctx->owed)
+		return;
+	move_clock(group, tier, tag, true, now);
 	if (yields_to_peers(tier, tctx->ran))
 		start_yielding(tctx, cctx, cpu, tag);
 }
@@ -162,7 +168,7 @@ __noinline int is_peer_due(u32 tier, s32 cpu, u64 now)
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 
 	return cctx && cctx->yields_in == tier &&
-	       llc_with_due(tier, cpu, tag_by_now(cctx, now)) >= 0;
+	       llc_with_due(tier, cpu, tag_by_now(cctx, now), false) >= 0;
 }
 
 /*

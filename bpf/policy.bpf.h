@@ -165,6 +165,21 @@ static __always_inline s64 elapsed(u64 since, u64 now)
 	return now - since;
 }
 
+/*
+ * A group that takes turns with no other on its CPUs takes nothing from anybody: who
+ * waits for one of them runs there within the starvation bound.
+ */
+static __always_inline bool is_alone(u64 met_at, u64 now)
+{
+	return elapsed(met_at, now) > (s64)WAIT_BOUND_NS;
+}
+
+/* The tier's clock is that of groups that compete, if there are any. */
+static __always_inline bool moves_clock(u64 met_at, u64 tier_met_at, u64 now)
+{
+	return !is_alone(met_at, now) || is_alone(tier_met_at, now);
+}
+
 /* A queued task waited too long: serve it whatever its tier. */
 static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 now)
 {

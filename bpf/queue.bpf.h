@@ -116,20 +116,38 @@ static __always_inline u64 left_queue(struct task_ctx *tctx, u64 now)
 	return queued;
 }
 
+/* While a thread slept, another group came to the CPU where it ran: they meet. */
+static __always_inline void find_company(struct task_ctx *tctx, u32 tier, s32 cpu)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	struct group_ctx *group;
+	u64 now;
+
+	one_copy(tier);
+	if (!cctx || tier >= TEMPER_TIERS || !cctx->served[tier] ||
+	    cctx->served[tier] == tctx->group_id)
+		return;
+	group = task_group(tctx);
+	now = scx_bpf_now();
+	if (group && is_alone(group->met_at, now))
+		meet(group, tier, now);
+}
+
 /* Queue p by its group's clock. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
 {
-	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
-	u64 vtime = charge_slice(tctx, enq_flags & SCX_ENQ_WAKEUP);
-	u64 queued = *(volatile u64 *)&tctx->queued;
+	u64 queued = *(volatile u64 *)&tctx->queued, vtime;
+	s32 cpu = scx_bpf_task_cpu(p);
 	u32 tier = tctx->tier;
 
 	if (tier >= TEMPER_TIERS)
 		return;
+	find_company(tctx, tier, cpu);
+	vtime = charge_slice(tctx, enq_flags & SCX_ENQ_WAKEUP);
 	/* It may have been taken out of a queue without running. */
 	if (!queued || queued_tier(queued) != tier)
 		count_queued(tctx, tier, scx_bpf_now());
-	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, llc), SLICE_NS, vtime, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, tier_dsq(tier, cpu_llc(cpu)), SLICE_NS, vtime, enq_flags);
 }
 
 /*
@@ -192,25 +210,43 @@ static __always_inline bool consume_tier(u32 tier, u32 llc)
 	return false;
 }
 
+/* A long line of tasks that are bound elsewhere is rare, and each look takes the queue's lock. */
+#define DUE_MAX_LOOKS 32
+
+static __always_inline bool is_of_group(struct task_struct *p, u64 group)
+{
+	struct task_ctx *tctx = group ? try_lookup_task(p) : NULL;
+
+	return tctx && tctx->group_id == group;
+}
+
+enum due {
+	NOT_DUE,
+	DUE,
+	MAYBE_DUE, /* behind a long line of tasks that may not run there */
+};
+
 /*
- * Is the first task of a queue that may run on cpu due before tag? Also called from
- * programs that may sleep, where nothing else holds the RCU lock.
+ * Is the first task of a queue that may run on cpu due before tag, and not of this
+ * group? (0: whosever it is.) Also called from programs that may sleep, where nothing
+ * else holds the RCU lock.
  */
-__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
+__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag, u64 but)
 {
 	struct bpf_iter_scx_dsq it;
-	int due = 0, i;
+	int due = MAYBE_DUE, i;
 
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, dsq, 0);
-	/* Those bound elsewhere are passed over. A long line of them is rare, the error one slice. */
-	for_each_num(i, 0, 8) {
+	for_each_num(i, 0, DUE_MAX_LOOKS) {
 		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 
-		if (!p)
+		if (!p || !vtime_before(p->scx.dsq_vtime, tag)) {
+			due = NOT_DUE;
 			break;
+		}
 		if (may_run_on(p, cpu)) {
-			due = vtime_before(p->scx.dsq_vtime, tag);
+			due = is_of_group(p, but) ? NOT_DUE : DUE;
 			break;
 		}
 	}
@@ -222,24 +258,25 @@ __noinline int is_due_before(u64 dsq, s32 cpu, u64 tag)
 /*
  * The LLC in whose queue somebody of the tier who may run on cpu is due before tag,
  * or -1. Other LLCs than cpu's count too: a tier has one clock, and an LLC with few
- * tasks must help the others.
+ * tasks must help the others. guess: where nobody is found, an own queue too long to
+ * tell counts.
  */
-static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag)
+static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 {
 	u32 own = cpu_llc(cpu);
-	int llc;
+	int due, llc;
 
-	if (is_due_before(tier_dsq(tier, own), cpu, tag))
+	due = is_due_before(tier_dsq(tier, own), cpu, tag, 0);
+	if (due == DUE)
 		return own;
-	if (nr_llcs == 1)
-		return -1;
-	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
-		if (llc >= nr_llcs)
-			break;
-		if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag))
-			return llc;
-	}
-	return -1;
+	if (nr_llcs > 1)
+		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+			if (llc >= nr_llcs)
+				break;
+			if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag, 0) == DUE)
+				return llc;
+		}
+	return guess && due == MAYBE_DUE ? (s32)own : -1;
 }
 
 #endif

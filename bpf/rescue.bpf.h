@@ -74,19 +74,27 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	return true;
 }
 
+/* Its group met company while it waited, and others of the group would go before it. */
+static __always_inline bool has_outdated_tag(const struct task_struct *p, struct task_ctx *tctx)
+{
+	struct group_ctx *group = task_group(tctx);
+
+	return group && is_outdated(group, p->scx.dsq_vtime);
+}
+
 /*
- * p's pod changed its tier while p waited: it queues anew, by the clock of its
- * new tier and from now on.
+ * p's pod changed its tier while p waited, or its clock was set back: it queues anew,
+ * by the clock that holds now.
  */
 static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct task_struct *p,
-					 struct task_ctx *tctx, u64 now)
+					 struct task_ctx *tctx, u64 since)
 {
 	u32 tier = tctx->tier;
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
 
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
-	count_queued(tctx, tier, now);
+	count_queued(tctx, tier, since);
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
 		return;
 	count_insertion(tier);
@@ -110,6 +118,8 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 			count_rescued(tctx->tier);
 	} else if (tctx->tier != queued_tier(queued)) {
 		change_queue(it, p, tctx, now);
+	} else if (has_outdated_tag(p, tctx)) {
+		change_queue(it, p, tctx, queued_at(queued));
 	}
 }
 

@@ -169,8 +169,9 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
-	s64 ran = elapsed(tctx->started_at, scx_bpf_now());
-	u64 tag;
+	u64 now = scx_bpf_now(), tag;
+	s64 ran = elapsed(tctx->started_at, now);
+	s32 llc;
 
 	one_copy(tier);
 	if (!group || tier >= TEMPER_TIERS)
@@ -178,7 +179,12 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 	tag = own_tag(group, tctx, ran);
 	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
 		return -1;
-	return llc_with_due(tier, cpu, tag);
+	llc = llc_with_due(tier, cpu, tag, true);
+	if (llc < 0 || !is_alone(group->met_at, now) ||
+	    is_due_before(tier_dsq(tier, llc), cpu, tag, tctx->group_id) != DUE)
+		return llc;
+	meet(group, tier, now);
+	return llc_with_due(tier, cpu, own_tag(group, tctx, ran), true);
 }
 
 /*
@@ -330,6 +336,7 @@ void SCHED_OP(running, struct task_struct *p)
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	struct task_ctx *tctx = lookup_task(p);
 	u64 now = scx_bpf_now(), queued;
+	bool by_tag;
 
 	if (!cctx || !tctx)
 		return;
@@ -337,9 +344,9 @@ void SCHED_OP(running, struct task_struct *p)
 	if (queued)
 		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;
-	/* Else its tag is of another tier's clock: a plan came while it waited. */
-	if (!queued || queued_tier(queued) == tctx->tier)
-		begin_service(p, tctx, cctx, cpu);
+	/* Not if a plan came while it waited: its tag is of another tier's clock then. */
+	by_tag = !queued || queued_tier(queued) == tctx->tier;
+	begin_service(p, tctx, cctx, cpu, by_tag, now);
 	if (tctx->gates.slots[0])
 		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);

@@ -8,7 +8,9 @@
 /* One group's share of its tier. */
 struct group_ctx {
 	u64 vtime; /* next start tag, advanced by what its threads were charged */
+	u64 clock; /* start tag of its latest service */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
+	u64 met_at; /* one of its threads last followed another group's on a CPU */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */
@@ -17,7 +19,7 @@ struct group_ctx {
 /*
  * Group shares: cgroup storage -> struct group_ctx.
  * Created by cgroup_init, weight written by cgroup_set_weight, vtime by any CPU
- * atomically, wanted_at by any: the last one counts. Dies with the cgroup.
+ * atomically, the others by any: the last one counts. Dies with the cgroup.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
@@ -67,6 +69,7 @@ struct task_ctx {
 	u32 paced; /* counted, since it began to run, at the gates above it */
 	u32 leaving; /* enum leaving */
 	bool has_work; /* in return_works (leave.bpf.h) */
+	u64 group_id; /* group's address, to tell groups apart by */
 	struct cgroup __kptr *group;
 };
 
@@ -82,10 +85,14 @@ struct {
 } task_ctxs SEC(".maps");
 
 /*
- * Clock of each tier: the start tag of the latest service. Races between CPUs
- * lose a step now and then; the next service makes it up.
+ * Clock of each tier: the start tag of the latest service, of groups that compete.
+ * Races between CPUs lose a step now and then; the next service makes it up.
  */
 static u64 vtime_now[TEMPER_TIERS] __attribute__((aligned(64)));
+
+/* When groups of a tier met last, and when a tag that waited moved its clock last. */
+static u64 met_at[TEMPER_TIERS] __attribute__((aligned(64)));
+static u64 tagged_at[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /*
  * Tasks in the queues, per tier: it saves looking into empty ones. It may be too
@@ -161,7 +168,7 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 	if (group->tier == tier || tier >= TEMPER_TIERS)
 		return;
 	group->tier = tier;
-	group->vtime = vtime_now[tier];
+	group->vtime = group->clock = vtime_now[tier];
 }
 
 /* The limits that hold for a thread of cgrp, the nearest first. */
@@ -229,6 +236,7 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 		if (share)
 			rebase_group(share, m.tier);
 	}
+	tctx->group_id = (u64)group;
 	group = bpf_kptr_xchg(&tctx->group, group);
 	if (group)
 		bpf_cgroup_release(group);
@@ -307,17 +315,56 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 	return floor;
 }
 
-/*
- * A service of the group that began at tag had no competition: it moves the tier's
- * clock, else a group that ran alone for long would look guilty when company comes.
- * While others queue, their tags are the clock.
- */
-static __always_inline void move_clock(const struct group_ctx *group, u32 tier, u64 tag)
+/* The tag is of a time before the group met company and its clock was set back. */
+static __always_inline bool is_outdated(const struct group_ctx *group, u64 tag)
 {
+	return vtime_before(group->vtime + vtime_cost(CREDIT_WAITED_NS, group->weight), tag);
+}
+
+/*
+ * A service of the group began at tag, which moves its clock and, unless the group has
+ * CPUs of its own and others compete elsewhere, the tier's: all of them would be behind
+ * it, and equal. waited: in the queue, by that tag. Else it moves the tier's clock only
+ * while no such tag does; if none did, a group that ran without waiting for long would
+ * look guilty when company comes.
+ */
+static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 tag, bool waited,
+				       u64 now)
+{
+	one_copy(tier);
 	/* Its group may be of another tier by now: the tag is of that one's clock. */
-	if (tier < TEMPER_TIERS && group->tier == tier && !queued_in(tier) &&
-	    vtime_before(vtime_now[tier], tag))
+	if (tier >= TEMPER_TIERS || group->tier != tier || (waited && is_outdated(group, tag)))
+		return;
+	if (vtime_before(group->clock, tag))
+		group->clock = tag;
+	if (!moves_clock(group->met_at, met_at[tier], now))
+		return;
+	if (waited)
+		tagged_at[tier] = now;
+	else if (queued_in(tier) && elapsed(tagged_at[tier], now) < (s64)CREDIT_WAITED_NS)
+		return;
+	if (vtime_before(vtime_now[tier], tag))
 		vtime_now[tier] = tag;
+}
+
+/*
+ * A group has company on a CPU. For what it used while it was alone it owes nothing.
+ * Threads of it that are queued keep their tags until the rescue comes by.
+ */
+static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
+{
+	u64 clock = group->clock;
+	s64 ahead;
+
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS || group->tier != tier)
+		return;
+	ahead = clock - vtime_now[tier];
+	/* Before it is said that it met: until then its tags move no clock but its own. */
+	if (is_alone(group->met_at, now) && ahead > 0 &&
+	    __sync_val_compare_and_swap(&group->clock, clock, clock - ahead) == clock)
+		__sync_fetch_and_sub(&group->vtime, ahead);
+	group->met_at = met_at[tier] = now;
 }
 
 /* p is taken off its CPU. */
@@ -362,7 +409,7 @@ static __always_inline u64 charge_again(struct task_ctx *tctx)
 		tag = own_tag(group, tctx, ran);
 		__sync_fetch_and_add(&group->vtime,
 				     vtime_cost_signed(charged - tctx->charged, group->weight));
-		move_clock(group, tctx->tier, tag);
+		move_clock(group, tctx->tier, tag, false, now);
 	}
 	tctx->charged = charged;
 	return tag;
@@ -389,7 +436,7 @@ static __always_inline void settle_charge(struct task_ctx *tctx, u64 used, bool 
 	cost = vtime_cost_signed((s64)used - tctx->charged, group->weight);
 	tag = __sync_fetch_and_add(&group->vtime, cost);
 	if (!tctx->charged) /* served without a tag, on an idle CPU */
-		move_clock(group, tier, tag);
+		move_clock(group, tier, tag, false, scx_bpf_now());
 	tctx->charged = 0;
 }
 

@@ -26,6 +26,7 @@ const (
 	policytestProgDecideClampVtime    = "decide_clamp_vtime"
 	policytestProgDecideCreditOf      = "decide_credit_of"
 	policytestProgDecideExpectedRun   = "decide_expected_run"
+	policytestProgDecideIsAlone       = "decide_is_alone"
 	policytestProgDecideIsBehindPeers = "decide_is_behind_peers"
 	policytestProgDecideIsStale       = "decide_is_stale"
 	policytestProgDecideIsStarving    = "decide_is_starving"
@@ -34,6 +35,7 @@ const (
 	policytestProgDecideMayPreempt    = "decide_may_preempt"
 	policytestProgDecideMayRescue     = "decide_may_rescue"
 	policytestProgDecideMayShareCore  = "decide_may_share_core"
+	policytestProgDecideMovesClock    = "decide_moves_clock"
 	policytestProgDecideVtimeBefore   = "decide_vtime_before"
 	policytestProgDecideVtimeCost     = "decide_vtime_cost"
 	policytestProgDecideYieldsToPeers = "decide_yields_to_peers"
@@ -89,6 +91,7 @@ type policytestProgramSpecs struct {
 	DecideClampVtime    *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
 	DecideCreditOf      *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
 	DecideExpectedRun   *ebpf.ProgramSpec `ebpf:"decide_expected_run"`
+	DecideIsAlone       *ebpf.ProgramSpec `ebpf:"decide_is_alone"`
 	DecideIsBehindPeers *ebpf.ProgramSpec `ebpf:"decide_is_behind_peers"`
 	DecideIsStale       *ebpf.ProgramSpec `ebpf:"decide_is_stale"`
 	DecideIsStarving    *ebpf.ProgramSpec `ebpf:"decide_is_starving"`
@@ -97,6 +100,7 @@ type policytestProgramSpecs struct {
 	DecideMayPreempt    *ebpf.ProgramSpec `ebpf:"decide_may_preempt"`
 	DecideMayRescue     *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
 	DecideMayShareCore  *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
+	DecideMovesClock    *ebpf.ProgramSpec `ebpf:"decide_moves_clock"`
 	DecideVtimeBefore   *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
 	DecideVtimeCost     *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
 	DecideYieldsToPeers *ebpf.ProgramSpec `ebpf:"decide_yields_to_peers"`
@@ -163,6 +167,7 @@ type policytestPrograms struct {
 	DecideClampVtime    *ebpf.Program `ebpf:"decide_clamp_vtime"`
 	DecideCreditOf      *ebpf.Program `ebpf:"decide_credit_of"`
 	DecideExpectedRun   *ebpf.Program `ebpf:"decide_expected_run"`
+	DecideIsAlone       *ebpf.Program `ebpf:"decide_is_alone"`
 	DecideIsBehindPeers *ebpf.Program `ebpf:"decide_is_behind_peers"`
 	DecideIsStale       *ebpf.Program `ebpf:"decide_is_stale"`
 	DecideIsStarving    *ebpf.Program `ebpf:"decide_is_starving"`
@@ -171,6 +176,7 @@ type policytestPrograms struct {
 	DecideMayPreempt    *ebpf.Program `ebpf:"decide_may_preempt"`
 	DecideMayRescue     *ebpf.Program `ebpf:"decide_may_rescue"`
 	DecideMayShareCore  *ebpf.Program `ebpf:"decide_may_share_core"`
+	DecideMovesClock    *ebpf.Program `ebpf:"decide_moves_clock"`
 	DecideVtimeBefore   *ebpf.Program `ebpf:"decide_vtime_before"`
 	DecideVtimeCost     *ebpf.Program `ebpf:"decide_vtime_cost"`
 	DecideYieldsToPeers *ebpf.Program `ebpf:"decide_yields_to_peers"`
@@ -181,6 +187,7 @@ func (p *policytestPrograms) Close() error {
 		p.DecideClampVtime,
 		p.DecideCreditOf,
 		p.DecideExpectedRun,
+		p.DecideIsAlone,
 		p.DecideIsBehindPeers,
 		p.DecideIsStale,
 		p.DecideIsStarving,
@@ -189,6 +196,7 @@ func (p *policytestPrograms) Close() error {
 		p.DecideMayPreempt,
 		p.DecideMayRescue,
 		p.DecideMayShareCore,
+		p.DecideMovesClock,
 		p.DecideVtimeBefore,
 		p.DecideVtimeCost,
 		p.DecideYieldsToPeers,

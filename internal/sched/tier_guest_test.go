@@ -182,6 +182,58 @@ func TestWeights(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A pod with CPUs of its own, as Kubernetes' static CPU manager gives them: its clock
+// goes at a rate of its own, and is none for those who share the others.
+func TestWeightsBesideOwnCPUs(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	apart, twice, once := testCgroup(t, "apart"), testCgroup(t, "twice"), testCgroup(t, "once")
+	for _, dir := range []string{"/sys/fs/cgroup", cgroupDir} {
+		write(t, dir, "cgroup.subtree_control", "+cpuset")
+	}
+	for dir, set := range map[string]struct {
+		weight int
+		cpus   string
+	}{apart: {100, "3"}, twice: {400, "0-2"}, once: {200, "0-2"}} {
+		write(t, dir, "cpu.weight", strconv.Itoa(set.weight))
+		write(t, dir, "cpuset.cpus", set.cpus)
+	}
+	apply(t, s,
+		planGroup(t, apart, policy.Group{Tier: tier.Standard}),
+		planGroup(t, twice, policy.Group{Tier: tier.Standard}),
+		planGroup(t, once, policy.Group{Tier: tier.Standard}))
+	bareSpinners(t, apart, 2)
+	bareSpinners(t, twice, 3)
+
+	// Nobody queues but one of the two that are apart. Whoever comes then finds a
+	// pod that ran alone on its CPUs, which owes nothing for it.
+	time.Sleep(2 * time.Second)
+	bareSpinners(t, once, 16)
+	for _, span := range []struct {
+		name      string
+		long      time.Duration
+		low, high float64
+	}{
+		{"who comes, for a quarter of a second", shareTime / 4, 1.5, 3},
+		{"in the second that a pod is watched", shareTime, 1.5, 3},
+		{"from then on", 2 * shareTime, 2 * (1 - equalSlack), 2 * (1 + equalSlack)},
+	} {
+		got := shares(t, span.long, twice, once)
+		ratio := got[0] / got[1]
+		t.Logf("%s: %.3f and %.3f CPUs: %.3f, want 2", span.name, got[0], got[1], ratio)
+		if ratio < span.low || ratio > span.high {
+			t.Errorf("%s: ratio %.3f, want %.2f to %.2f", span.name, ratio, span.low, span.high)
+		}
+	}
+	// The two take turns, though a line of threads that may not run there is before them.
+	c := readCounters(t, s)[tier.Standard]
+	t.Logf("longest wait %s", time.Duration(c.WorstWaitNs))
+	if c.Rescued > 0 {
+		t.Errorf("%d threads had to be rescued", c.Rescued)
+	}
+	stillAttached(t, s)
+}
+
 // tellsOfIdle is whether the kernel has an operation for cpu.idle: 6.18 has none.
 func tellsOfIdle(t *testing.T) bool {
 	t.Helper()
