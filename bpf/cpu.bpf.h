@@ -24,7 +24,7 @@ struct cpu_ctx {
 	u64 tag; /* by which it was served then */
 	u64 tag_at; /* and when */
 	u64 seen[TEMPER_TIERS + 1]; /* insertions above a tier when this CPU looked last */
-	u64 served[TEMPER_TIERS]; /* whose thread of a tier ran here last: its group_id */
+	u64 served[TEMPER_TIERS]; /* whose thread of a tier ran here last, or comes: its group_id */
 	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */
@@ -34,8 +34,8 @@ struct cpu_ctx {
 } __attribute__((aligned(64)));
 
 /*
- * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock;
- * tier and fence are read by any CPU, which may see them a moment late.
+ * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock, served
+ * also by who comes; tier is read by any CPU, which may see it a moment late.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

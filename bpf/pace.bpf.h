@@ -358,16 +358,18 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 					struct task_ctx *tctx, u64 now)
 {
-	u32 tier, llc = cpu_llc(scx_bpf_task_cpu(p));
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 tier;
 
 	/* While it waited a plan may have come: its group counts by another clock then. */
 	lookup_task(p);
 	tier = tctx->tier;
+	find_company(tctx, tier, cpu);
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	pace_unparked(tctx, now);
 	count_queued(tctx, tier, scx_bpf_now());
-	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
+	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, cpu_llc(cpu)), 0))
 		return;
 	count_insertion(tier);
 	call_cpu(p);

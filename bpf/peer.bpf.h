@@ -86,6 +86,7 @@ static __always_inline void begin_service(const struct task_struct *p, struct ta
 	/* A rescued task was ordered by its wait, not by its group's clock. */
 	if (!by_tag || !tctx->charged || tctx->owed)
 		return;
+	tag -= set_back_since(group, tctx);
 	move_clock(group, tier, tag, true, now);
 	if (yields_to_peers(tier, tctx->ran))
 		start_yielding(tctx, cctx, cpu, tag);
@@ -139,6 +140,19 @@ __noinline s32 claim_peer(struct search *s __arg_nonnull, u64 candidates)
 	return best >= 0 && clear_cpu(tier_word(yielding, s->tier, best), best) ? best : -1;
 }
 
+/* p goes to where another group's thread computes: they meet, that one when it queues. */
+static __always_inline void come_as_peer(struct task_ctx *tctx, struct group_ctx *group, u32 tier,
+					 s32 cpu)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+
+	one_copy(tier);
+	if (!cctx || tier >= TEMPER_TIERS || cctx->served[tier] == tctx->group_id)
+		return;
+	cctx->served[tier] = tctx->group_id;
+	meet(group, tier, scx_bpf_now());
+}
+
 /*
  * The CPU to preempt for p, claimed; -1 if there is none or p's group is not behind.
  * Whoever is preempted queues at once, and pays for no more than it used.
@@ -147,6 +161,7 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 {
 	u64 candidates, clock, tag, *word = tier_word(yielding, s->tier, s->prev_word * 64);
 	struct group_ctx *group;
+	s32 cpu;
 
 	if (!word || no_preempt)
 		return -1;
@@ -159,7 +174,10 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 		return -1;
 	clock = tier_clock(s->tier);
 	tag = peek_tag(group, clock);
-	return is_behind_peers(tag, clock) ? claim_peer(s, candidates) : -1;
+	cpu = is_behind_peers(tag, clock) ? claim_peer(s, candidates) : -1;
+	if (cpu >= 0)
+		come_as_peer(tctx, group, s->tier, cpu);
+	return cpu;
 }
 
 /* Is somebody of the tier who may run on cpu due before the peer that computes there? */

@@ -116,7 +116,7 @@ static __always_inline u64 left_queue(struct task_ctx *tctx, u64 now)
 	return queued;
 }
 
-/* While a thread slept, another group came to the CPU where it ran: they meet. */
+/* While a thread slept, or when it was preempted, another group came to its CPU: they meet. */
 static __always_inline void find_company(struct task_ctx *tctx, u32 tier, s32 cpu)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
@@ -212,6 +212,7 @@ static __always_inline bool consume_tier(u32 tier, u32 llc)
 
 /* A long line of tasks that are bound elsewhere is rare, and each look takes the queue's lock. */
 #define DUE_MAX_LOOKS 32
+#define DUE_MAX_LOOKS_ELSEWHERE 8 /* in each other LLC's queue, and from the timer */
 
 static __always_inline bool is_of_group(struct task_struct *p, u64 group)
 {
@@ -228,17 +229,17 @@ enum due {
 
 /*
  * Is the first task of a queue that may run on cpu due before tag, and not of this
- * group? (0: whosever it is.) Also called from programs that may sleep, where nothing
+ * group (0: whosever it is)? Also called from programs that may sleep, where nothing
  * else holds the RCU lock.
  */
-__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag, u64 but)
+__noinline int is_due_before(u64 dsq, s32 cpu, u64 tag, u64 but, u32 looks)
 {
 	struct bpf_iter_scx_dsq it;
 	int due = MAYBE_DUE, i;
 
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, dsq, 0);
-	for_each_num(i, 0, DUE_MAX_LOOKS) {
+	for_each_num(i, 0, looks) {
 		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 
 		if (!p || !vtime_before(p->scx.dsq_vtime, tag)) {
@@ -266,14 +267,16 @@ static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 	u32 own = cpu_llc(cpu);
 	int due, llc;
 
-	due = is_due_before(tier_dsq(tier, own), cpu, tag, 0);
+	due = is_due_before(tier_dsq(tier, own), cpu, tag, 0,
+			    guess ? DUE_MAX_LOOKS : DUE_MAX_LOOKS_ELSEWHERE);
 	if (due == DUE)
 		return own;
 	if (nr_llcs > 1)
 		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
 			if (llc >= nr_llcs)
 				break;
-			if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag, 0) == DUE)
+			if (llc != own && is_due_before(tier_dsq(tier, llc), cpu, tag, 0,
+							DUE_MAX_LOOKS_ELSEWHERE) == DUE)
 				return llc;
 		}
 	return guess && due == MAYBE_DUE ? (s32)own : -1;

@@ -74,27 +74,32 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	return true;
 }
 
-/* Its group met company while it waited, and others of the group would go before it. */
-static __always_inline bool has_outdated_tag(const struct task_struct *p, struct task_ctx *tctx)
+/* p's group met company while p waited, and others of the group would go before it. */
+static __always_inline void set_back(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+				     struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
+	u64 before = tctx->set_back, ahead;
 
-	return group && is_outdated(group, p->scx.dsq_vtime);
+	ahead = group ? set_back_since(group, tctx) : 0;
+	if (!ahead)
+		return;
+	scx_bpf_dsq_move_set_vtime(it, p->scx.dsq_vtime - ahead);
+	if (scx_bpf_dsq_move_vtime(it, p, tier_dsq(tctx->tier, cpu_llc(scx_bpf_task_cpu(p))), 0))
+		/* It may run by now, and have another tag. */
+		__sync_val_compare_and_swap(&tctx->set_back, before, before + ahead);
 }
 
-/*
- * p's pod changed its tier while p waited, or its clock was set back: it queues anew,
- * by the clock that holds now.
- */
+/* p's pod changed its tier while p waited: it queues anew, by the new tier's clock. */
 static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct task_struct *p,
-					 struct task_ctx *tctx, u64 since)
+					 struct task_ctx *tctx, u64 now)
 {
 	u32 tier = tctx->tier;
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
 
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
-	count_queued(tctx, tier, since);
+	count_queued(tctx, tier, now);
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
 		return;
 	count_insertion(tier);
@@ -118,8 +123,8 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 			count_rescued(tctx->tier);
 	} else if (tctx->tier != queued_tier(queued)) {
 		change_queue(it, p, tctx, now);
-	} else if (has_outdated_tag(p, tctx)) {
-		change_queue(it, p, tctx, queued_at(queued));
+	} else {
+		set_back(it, p, tctx);
 	}
 }
 

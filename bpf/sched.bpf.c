@@ -181,7 +181,7 @@ static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
 		return -1;
 	llc = llc_with_due(tier, cpu, tag, true);
 	if (llc < 0 || !is_alone(group->met_at, now) ||
-	    is_due_before(tier_dsq(tier, llc), cpu, tag, tctx->group_id) != DUE)
+	    is_due_before(tier_dsq(tier, llc), cpu, tag, tctx->group_id, DUE_MAX_LOOKS) != DUE)
 		return llc;
 	meet(group, tier, now);
 	return llc_with_due(tier, cpu, own_tag(group, tctx, ran), true);
@@ -307,16 +307,13 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 			break;
 		if (!queued_in(tier) && tier != prev_tier)
 			continue;
-		from = llc;
-		if (tier != prev_tier) {
-			if (!may_serve(generation, lend, tier, cpu))
-				continue;
-		} else if (tctx) {
+		if (tier == prev_tier) {
 			from = queued_in(tier) ? due_llc(tctx, tier, cpu) : -1;
-			if (from < 0)
-				break;
+			if (from >= 0 && dsq_move_to_local(tier_dsq(tier, from)))
+				return;
+			break;
 		}
-		if (consume_tier(tier, from))
+		if (may_serve(generation, lend, tier, cpu) && consume_tier(tier, llc))
 			return;
 	}
 	if (prev && tctx && prev_tier < TEMPER_TIERS) {

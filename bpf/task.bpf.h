@@ -11,6 +11,7 @@ struct group_ctx {
 	u64 clock; /* start tag of its latest service */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
 	u64 met_at; /* one of its threads last followed another group's on a CPU */
+	u64 set_back; /* of vtime and clock, in all, by meet() */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */
@@ -70,6 +71,7 @@ struct task_ctx {
 	u32 leaving; /* enum leaving */
 	bool has_work; /* in return_works (leave.bpf.h) */
 	u64 group_id; /* group's address, to tell groups apart by */
+	u64 set_back; /* its group's, when its tag was read */
 	struct cgroup __kptr *group;
 };
 
@@ -199,7 +201,7 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 	struct css_set *css_set = p->cgroups;
 	struct membership m = {};
 	struct cgroup *cgrp, *group;
-	struct group_ctx *share;
+	struct group_ctx *share = NULL;
 	bool keeps;
 
 	if (!css_set)
@@ -236,7 +238,10 @@ static __always_inline void join_group(struct task_struct *p, struct task_ctx *t
 		if (share)
 			rebase_group(share, m.tier);
 	}
-	tctx->group_id = (u64)group;
+	if (tctx->group_id != (u64)group) {
+		tctx->group_id = (u64)group;
+		tctx->set_back = share ? share->set_back : 0;
+	}
 	group = bpf_kptr_xchg(&tctx->group, group);
 	if (group)
 		bpf_cgroup_release(group);
@@ -280,19 +285,36 @@ static __always_inline u64 with_credit(const struct group_ctx *group, u64 tag, u
 }
 
 /*
- * The group pays for a slice in advance and the thread gets the tag that its
- * group's clock showed: a group's threads are spaced along its clock, so it
- * gets its weight's share whether it has one thread or a hundred. One that woke
- * will most likely run as long as the last time: a whole slice would keep the
+ * The group pays in advance for what a thread is about to run, less what is left of an
+ * earlier charge, or more what that one missed. Returns the tag that its clock showed.
+ */
+static __always_inline u64 pay(struct group_ctx *group, u64 clock, u64 ns, s64 left, u64 now)
+{
+	s64 cost = vtime_cost_signed((s64)ns - left, group->weight);
+	u64 before = __sync_fetch_and_add(&group->vtime, cost);
+	u64 tag = before - vtime_cost_signed(left, group->weight);
+	u64 floor = with_credit(group, tag, clock, now);
+
+	/* Of several who wake at once the last one sees to it: what is lost is lost once. */
+	if (floor != tag)
+		__sync_val_compare_and_swap(&group->vtime, before + cost,
+					    before + cost + (floor - tag));
+	return floor;
+}
+
+/*
+ * The thread gets the tag by which it queues: a group's threads are spaced along its
+ * clock, so it gets its weight's share whether it has one thread or a hundred. One that
+ * woke will most likely run as long as the last time: a whole slice would keep the
  * group's others from answering for as long.
  */
 static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 {
 	struct group_ctx *group = task_group(tctx);
-	u64 now = scx_bpf_now(), clock, before, tag, floor;
+	u64 ns = woken ? expected_run(tctx->ran_before) : SLICE_NS;
+	u64 now = scx_bpf_now(), clock;
 	u32 tier = tctx->tier;
-	u64 pay = woken ? expected_run(tctx->ran_before) : SLICE_NS;
-	s64 cost, left;
+	s64 left;
 
 	if (tier >= TEMPER_TIERS)
 		return 0;
@@ -302,23 +324,18 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 	/* Of the group: a thread that sleeps and wakes must not cost the others their credit. */
 	if (!woken)
 		group->wanted_at = now;
-	/* What is left of an earlier charge, or missing, is settled on the way. */
-	left = vtime_cost_signed(tctx->charged, group->weight);
-	cost = (s64)vtime_cost(pay, group->weight) - left;
-	tctx->charged = pay;
-	before = __sync_fetch_and_add(&group->vtime, cost);
-	tag = before - left;
-	floor = with_credit(group, tag, clock, now);
-	/* Of several who wake at once the last one sees to it: what is lost is lost once. */
-	if (floor != tag)
-		__sync_val_compare_and_swap(&group->vtime, before + cost, floor + left + cost);
-	return floor;
+	left = tctx->charged;
+	tctx->charged = ns;
+	/* Before the tag is: to be set back twice costs a turn, not to be is to wait. */
+	tctx->set_back = *(volatile u64 *)&group->set_back;
+	return pay(group, clock, ns, left, now);
 }
 
-/* The tag is of a time before the group met company and its clock was set back. */
-static __always_inline bool is_outdated(const struct group_ctx *group, u64 tag)
+/* By how much the group was set back since the thread's tag was read. */
+static __always_inline u64 set_back_since(const struct group_ctx *group,
+					  const struct task_ctx *tctx)
 {
-	return vtime_before(group->vtime + vtime_cost(CREDIT_WAITED_NS, group->weight), tag);
+	return *(volatile u64 *)&group->set_back - tctx->set_back;
 }
 
 /*
@@ -333,7 +350,7 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 {
 	one_copy(tier);
 	/* Its group may be of another tier by now: the tag is of that one's clock. */
-	if (tier >= TEMPER_TIERS || group->tier != tier || (waited && is_outdated(group, tag)))
+	if (tier >= TEMPER_TIERS || group->tier != tier)
 		return;
 	if (vtime_before(group->clock, tag))
 		group->clock = tag;
@@ -349,7 +366,7 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 
 /*
  * A group has company on a CPU. For what it used while it was alone it owes nothing.
- * Threads of it that are queued keep their tags until the rescue comes by.
+ * The tags of its threads that are queued are set back when the rescue comes by.
  */
 static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
 {
@@ -362,8 +379,10 @@ static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
 	ahead = clock - vtime_now[tier];
 	/* Before it is said that it met: until then its tags move no clock but its own. */
 	if (is_alone(group->met_at, now) && ahead > 0 &&
-	    __sync_val_compare_and_swap(&group->clock, clock, clock - ahead) == clock)
+	    __sync_val_compare_and_swap(&group->clock, clock, clock - ahead) == clock) {
 		__sync_fetch_and_sub(&group->vtime, ahead);
+		__sync_fetch_and_add(&group->set_back, ahead);
+	}
 	group->met_at = met_at[tier] = now;
 }
 
@@ -402,16 +421,14 @@ static __always_inline u64 charge_again(struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag = 0;
-	s64 ran = elapsed(tctx->started_at, now), charged = ran + SLICE_NS;
+	s64 ran = elapsed(tctx->started_at, now);
 
 	if (group) {
 		group->wanted_at = now;
-		tag = own_tag(group, tctx, ran);
-		__sync_fetch_and_add(&group->vtime,
-				     vtime_cost_signed(charged - tctx->charged, group->weight));
+		tag = pay(group, tier_clock(tctx->tier), SLICE_NS, tctx->charged - ran, now);
 		move_clock(group, tctx->tier, tag, false, now);
 	}
-	tctx->charged = charged;
+	tctx->charged = ran + SLICE_NS;
 	return tag;
 }
 

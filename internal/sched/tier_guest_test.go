@@ -182,33 +182,62 @@ func TestWeights(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// podOnCPUs is a new cgroup with a weight and a cpuset.
+func podOnCPUs(t *testing.T, name string, weight int, cpus string) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup", cgroupDir} {
+		write(t, dir, "cgroup.subtree_control", "+cpuset")
+	}
+	dir := testCgroup(t, name)
+	write(t, dir, "cpu.weight", strconv.Itoa(weight))
+	write(t, dir, "cpuset.cpus", cpus)
+	return dir
+}
+
 // A pod with CPUs of its own, as Kubernetes' static CPU manager gives them: its clock
 // goes at a rate of its own, and is none for those who share the others.
 func TestWeightsBesideOwnCPUs(t *testing.T) {
 	requireVirtualTime(t)
-	s := attach(t, Config{})
-	apart, twice, once := testCgroup(t, "apart"), testCgroup(t, "twice"), testCgroup(t, "once")
-	for _, dir := range []string{"/sys/fs/cgroup", cgroupDir} {
-		write(t, dir, "cgroup.subtree_control", "+cpuset")
+	for _, c := range []struct {
+		name                string
+		apart, apartWeight  int // pods on CPU 3, with two threads each
+		threads, newThreads int // of the pod that is there, and of the one that comes
+	}{
+		{"light pod", 1, 100, 3, 16},
+		// Those two meet, and their clock is slow: the pod elsewhere is far ahead of it.
+		{"heavy pods", 2, 1000, 8, 16},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			weighBesideOwnCPUs(t, c.apart, c.apartWeight, c.threads, c.newThreads)
+		})
 	}
-	for dir, set := range map[string]struct {
-		weight int
-		cpus   string
-	}{apart: {100, "3"}, twice: {400, "0-2"}, once: {200, "0-2"}} {
-		write(t, dir, "cpu.weight", strconv.Itoa(set.weight))
-		write(t, dir, "cpuset.cpus", set.cpus)
-	}
-	apply(t, s,
-		planGroup(t, apart, policy.Group{Tier: tier.Standard}),
-		planGroup(t, twice, policy.Group{Tier: tier.Standard}),
-		planGroup(t, once, policy.Group{Tier: tier.Standard}))
-	bareSpinners(t, apart, 2)
-	bareSpinners(t, twice, 3)
+}
 
-	// Nobody queues but one of the two that are apart. Whoever comes then finds a
-	// pod that ran alone on its CPUs, which owes nothing for it.
+func weighBesideOwnCPUs(t *testing.T, apart, apartWeight, threads, newThreads int) {
+	s := attach(t, Config{})
+	var groups []policy.Group
+	pod := func(name string, weight int, cpus string) string {
+		dir := podOnCPUs(t, name, weight, cpus)
+		groups = append(groups, planGroup(t, dir, policy.Group{Tier: tier.Standard}))
+		return dir
+	}
+	others := make([]string, apart)
+	for i := range others {
+		others[i] = pod("apart"+strconv.Itoa(i), apartWeight, "3")
+	}
+	twice, once := pod("twice", 400, "0-2"), pod("once", 200, "0-2")
+	apply(t, s, groups...)
+	// It counts by the tier's clock from now on, and is behind it when it has work.
+	sleeper(t, once)
+	for _, dir := range others {
+		bareSpinners(t, dir, 2)
+	}
+	bareSpinners(t, twice, threads)
+
+	// Nobody queues but those apart, and their own. Whoever comes then finds a pod
+	// that ran alone on its CPUs, which owes nothing for it.
 	time.Sleep(2 * time.Second)
-	bareSpinners(t, once, 16)
+	bareSpinners(t, once, newThreads)
 	for _, span := range []struct {
 		name      string
 		long      time.Duration
@@ -229,6 +258,37 @@ func TestWeightsBesideOwnCPUs(t *testing.T) {
 	c := readCounters(t, s)[tier.Standard]
 	t.Logf("longest wait %s", time.Duration(c.WorstWaitNs))
 	if c.Rescued > 0 {
+		t.Errorf("%d threads had to be rescued", c.Rescued)
+	}
+	stillAttached(t, s)
+}
+
+// A pod with a CPU of its own, whose clock is slower than that of those who share the
+// others, has saved nothing by that when somebody comes to its CPU.
+func TestAloneSavesNothing(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	var groups []policy.Group
+	pod := func(name string, weight int, cpus string) string {
+		dir := podOnCPUs(t, name, weight, cpus)
+		groups = append(groups, planGroup(t, dir, policy.Group{Tier: tier.Standard}))
+		return dir
+	}
+	first, second := pod("first", 1000, "3"), pod("second", 1000, "3")
+	light, other := pod("light", 100, "0-2"), pod("other", 100, "0-2")
+	apply(t, s, groups...)
+	bareSpinners(t, first, 1)
+	bareSpinners(t, light, 4)
+	bareSpinners(t, other, 4)
+	time.Sleep(3 * time.Second)
+
+	bareSpinners(t, second, 1)
+	got := shares(t, shareTime/4, first, second)
+	t.Logf("%.3f and %.3f CPUs", got[0], got[1])
+	if ratio := got[0] / got[1]; ratio < 0.75 || ratio > 1.33 {
+		t.Errorf("ratio %.3f, want 1", ratio)
+	}
+	if c := readCounters(t, s)[tier.Standard]; c.Rescued > 0 {
 		t.Errorf("%d threads had to be rescued", c.Rescued)
 	}
 	stillAttached(t, s)

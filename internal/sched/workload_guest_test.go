@@ -224,6 +224,14 @@ func bareSpinners(t *testing.T, cgroup string, n int) {
 	}
 }
 
+// sleeper starts a process that sleeps until the test ends.
+func sleeper(t *testing.T, cgroup string) {
+	t.Helper()
+	cmd := exec.Command("sleep", "3600")
+	startsIn(t, cgroup, cmd)
+	startNow(t, cmd)
+}
+
 // nappers starts a process of n threads that sleep all the time, for a moment.
 func nappers(t *testing.T, cgroup string, n int) {
 	t.Helper()
