@@ -260,6 +260,7 @@ extern struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) __ksym
 extern struct cgroup *bpf_cgroup_from_id(u64 cgid) __ksym;
 extern void bpf_cgroup_release(struct cgroup *cgrp) __ksym;
 extern bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *mask) __ksym;
+extern bool bpf_cpumask_intersects(const struct cpumask *a, const struct cpumask *b) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
 

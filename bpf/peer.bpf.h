@@ -72,22 +72,36 @@ static __always_inline void start_yielding(struct task_ctx *tctx, struct cpu_ctx
 static __always_inline void begin_service(const struct task_struct *p, struct task_ctx *tctx,
 					  struct cpu_ctx *cctx, s32 cpu, bool by_tag, u64 now)
 {
-	struct group_ctx *group = task_group(tctx);
-	u64 tag = p->scx.dsq_vtime;
+	/* A rescued task was ordered by its wait, not by its group's clock. */
+	bool pays = tctx->charged && !tctx->owed, moves;
+	struct group_ctx *group;
 	u32 tier = tctx->tier;
+	u64 last, tag;
 
 	one_copy(tier);
-	if (!group || tier >= TEMPER_TIERS)
+	if (tier >= TEMPER_TIERS)
 		return;
-	if (cctx->served[tier] != tctx->group_id) {
+	last = cctx->served[tier];
+	if (last == tctx->group_id && !pays)
+		return;
+	group = task_group(tctx);
+	if (!group)
+		return;
+	if (last != tctx->group_id) {
 		cctx->served[tier] = tctx->group_id;
-		meet(group, tier, now);
+		cctx->met_at[tier] = now;
+		if (last)
+			meet(group, tier, now);
 	}
-	/* A rescued task was ordered by its wait, not by its group's clock. */
-	if (!by_tag || !tctx->charged || tctx->owed)
+	if (!pays)
 		return;
-	tag -= set_back_since(group, tctx);
-	move_clock(group, tier, tag, true, now);
+	if (by_tag) {
+		moves = moves_tier(group, tier, true, now);
+		tag = p->scx.dsq_vtime - set_back_since(group, tctx);
+		move_clock(group, tier, tag, moves);
+	} else {
+		tag = own_tag(group, tctx, 0);
+	}
 	if (yields_to_peers(tier, tctx->ran))
 		start_yielding(tctx, cctx, cpu, tag);
 }
@@ -145,12 +159,14 @@ static __always_inline void come_as_peer(struct task_ctx *tctx, struct group_ctx
 					 s32 cpu)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	u64 now = scx_bpf_now();
 
 	one_copy(tier);
 	if (!cctx || tier >= TEMPER_TIERS || cctx->served[tier] == tctx->group_id)
 		return;
 	cctx->served[tier] = tctx->group_id;
-	meet(group, tier, scx_bpf_now());
+	cctx->met_at[tier] = now;
+	meet(group, tier, now);
 }
 
 /*

@@ -282,4 +282,43 @@ static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 	return guess && due == MAYBE_DUE ? (s32)own : -1;
 }
 
+/* Does anybody who waits in a queue want a CPU that p may use? Behind a long line, say yes. */
+__noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted)
+{
+	struct bpf_iter_scx_dsq it;
+	int contended = 1, i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	for_each_num(i, 0, DUE_MAX_LOOKS) {
+		struct task_struct *other = bpf_iter_scx_dsq_next(&it);
+
+		if (!other) {
+			contended = 0;
+			break;
+		}
+		if (bpf_cpumask_intersects(other->cpus_ptr, p->cpus_ptr))
+			break;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return contended;
+}
+
+/* The same of all queues of a tier. */
+__noinline int is_tier_contended(u32 tier, struct task_struct *p __arg_trusted)
+{
+	int llc;
+
+	if (!queued_in(tier))
+		return 0;
+	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+		if (llc >= nr_llcs)
+			break;
+		if (is_contended(tier_dsq(tier, llc), p))
+			return 1;
+	}
+	return 0;
+}
+
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The starvation bound. A timer looks through the queues for tasks that have
- * waited too long, or whose pod's tier changed while they waited, and moves
- * each to the rescue queue of a CPU it may run on. dispatch serves that first.
+ * waited too long, and moves each to the rescue queue of a CPU it may run on.
+ * dispatch serves that first. On its way it mends the place of those whose pod's
+ * tier changed, or its clock was set back, while they waited.
  */
 #ifndef TEMPER_RESCUE_BPF_H
 #define TEMPER_RESCUE_BPF_H
@@ -79,12 +80,14 @@ static __always_inline void set_back(struct bpf_iter_scx_dsq *it, struct task_st
 				     struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
-	u64 before = tctx->set_back, ahead;
+	u64 before = tctx->set_back, ahead, tag;
 
 	ahead = group ? set_back_since(group, tctx) : 0;
 	if (!ahead)
 		return;
-	scx_bpf_dsq_move_set_vtime(it, p->scx.dsq_vtime - ahead);
+	tag = p->scx.dsq_vtime - ahead;
+	tag = with_credit(group, tag, tier_clock(tctx->tier), scx_bpf_now());
+	scx_bpf_dsq_move_set_vtime(it, tag);
 	if (scx_bpf_dsq_move_vtime(it, p, tier_dsq(tctx->tier, cpu_llc(scx_bpf_task_cpu(p))), 0))
 		/* It may run by now, and have another tag. */
 		__sync_val_compare_and_swap(&tctx->set_back, before, before + ahead);

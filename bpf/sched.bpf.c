@@ -228,11 +228,33 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 	return may_serve(tctx->generation, lend, tctx->tier, cpu);
 }
 
+/*
+ * prev goes on with CPUs of its own and takes nothing from anybody: nobody who waits
+ * wants one of them, and nobody of another group came to this one for long, or its
+ * group is ahead only because of such CPUs.
+ */
+static __always_inline bool goes_on_for_free(struct task_struct *prev, struct task_ctx *tctx,
+					     const struct cpu_ctx *cctx)
+{
+	struct group_ctx *group;
+	u32 tier = tctx->tier;
+
+	one_copy(tier);
+	if (may_run_anywhere(prev) || tier >= TEMPER_TIERS)
+		return false;
+	group = task_group(tctx);
+	if (!group || !(is_alone(cctx->met_at[tier], scx_bpf_now()) || is_ahead(group, tier)))
+		return false;
+	return !is_tier_contended(tier, prev);
+}
+
 /* prev goes on for another slice, paid for like the first. */
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
 {
-	start_yielding(tctx, cctx, cpu, charge_again(tctx));
+	bool free = goes_on_for_free(prev, tctx, cctx);
+
+	start_yielding(tctx, cctx, cpu, charge_again(tctx, free));
 	prev->scx.slice = SLICE_NS;
 	/*
 	 * The kernel will not call running: its tier may be another now, somebody
@@ -341,8 +363,8 @@ void SCHED_OP(running, struct task_struct *p)
 	if (queued)
 		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;
-	/* Not if a plan came while it waited: its tag is of another tier's clock then. */
-	by_tag = !queued || queued_tier(queued) == tctx->tier;
+	/* Not if it did not wait, or a plan came while it did: another tier's clock, then. */
+	by_tag = queued && queued_tier(queued) == tctx->tier;
 	begin_service(p, tctx, cctx, cpu, by_tag, now);
 	if (tctx->gates.slots[0])
 		pace_running(p, tctx, cpu);
@@ -376,7 +398,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 	note_run(tctx, used, runnable);
 	if (tctx->gates.slots[0])
 		pace_stopping(p, tctx, used, runnable);
-	settle_charge(tctx, used, runnable);
+	settle_charge(p, tctx, used, runnable);
 	tctx->owed -= !runnable || used > tctx->owed ? tctx->owed : used;
 }
 

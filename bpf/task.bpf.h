@@ -8,9 +8,9 @@
 /* One group's share of its tier. */
 struct group_ctx {
 	u64 vtime; /* next start tag, advanced by what its threads were charged */
-	u64 clock; /* start tag of its latest service */
+	u64 clock; /* start tag of the service that began the farthest on */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
-	u64 met_at; /* one of its threads last followed another group's on a CPU */
+	u64 met_at; /* another group last wanted a CPU of one of its threads, or the other way round */
 	u64 set_back; /* of vtime and clock, in all, by meet() */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
@@ -113,6 +113,12 @@ static __always_inline struct task_ctx *try_lookup_task(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
 }
 
+/* Else it, or its pod, has CPUs of its own, or those of a part of the node. */
+static __always_inline bool may_run_anywhere(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed >= nr_cpus;
+}
+
 static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
@@ -169,8 +175,9 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 {
 	if (group->tier == tier || tier >= TEMPER_TIERS)
 		return;
-	group->tier = tier;
 	group->vtime = group->clock = vtime_now[tier];
+	/* Last: until then another CPU may still pay by the old tier's clock. */
+	*(volatile u32 *)&group->tier = tier;
 }
 
 /* The limits that hold for a thread of cgrp, the nearest first. */
@@ -288,13 +295,17 @@ static __always_inline u64 with_credit(const struct group_ctx *group, u64 tag, u
  * The group pays in advance for what a thread is about to run, less what is left of an
  * earlier charge, or more what that one missed. Returns the tag that its clock showed.
  */
-static __always_inline u64 pay(struct group_ctx *group, u64 clock, u64 ns, s64 left, u64 now)
+static __always_inline u64 pay(struct group_ctx *group, u32 tier, u64 ns, s64 left, u64 now)
 {
 	s64 cost = vtime_cost_signed((s64)ns - left, group->weight);
 	u64 before = __sync_fetch_and_add(&group->vtime, cost);
 	u64 tag = before - vtime_cost_signed(left, group->weight);
-	u64 floor = with_credit(group, tag, clock, now);
+	u64 floor;
 
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS || group->tier != tier)
+		return tag;
+	floor = with_credit(group, tag, vtime_now[tier], now);
 	/* Of several who wake at once the last one sees to it: what is lost is lost once. */
 	if (floor != tag)
 		__sync_val_compare_and_swap(&group->vtime, before + cost,
@@ -312,15 +323,14 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 ns = woken ? expected_run(tctx->ran_before) : SLICE_NS;
-	u64 now = scx_bpf_now(), clock;
+	u64 now = scx_bpf_now();
 	u32 tier = tctx->tier;
 	s64 left;
 
 	if (tier >= TEMPER_TIERS)
 		return 0;
-	clock = vtime_now[tier];
 	if (!group)
-		return clock;
+		return vtime_now[tier];
 	/* Of the group: a thread that sleeps and wakes must not cost the others their credit. */
 	if (!woken)
 		group->wanted_at = now;
@@ -328,7 +338,7 @@ static __always_inline u64 charge_slice(struct task_ctx *tctx, bool woken)
 	tctx->charged = ns;
 	/* Before the tag is: to be set back twice costs a turn, not to be is to wait. */
 	tctx->set_back = *(volatile u64 *)&group->set_back;
-	return pay(group, clock, ns, left, now);
+	return pay(group, tier, ns, left, now);
 }
 
 /* By how much the group was set back since the thread's tag was read. */
@@ -339,14 +349,25 @@ static __always_inline u64 set_back_since(const struct group_ctx *group,
 }
 
 /*
- * A service of the group began at tag, which moves its clock and, unless the group has
- * CPUs of its own and others compete elsewhere, the tier's: all of them would be behind
- * it, and equal. waited: in the queue, by that tag. Else it moves the tier's clock only
- * while no such tag does; if none did, a group that ran without waiting for long would
- * look guilty when company comes.
+ * Does the service of the group that begins now move the tier's clock? Not if the group
+ * has CPUs of its own and others compete elsewhere: all of them would be behind it, and
+ * equal. waited: in the queue, by a tag. Else it does only while no such tag does; if
+ * none did, a group that ran without waiting for long would look guilty when company
+ * comes. To be asked before the tag is read: the group may be set back meanwhile.
  */
-static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 tag, bool waited,
+static __always_inline bool moves_tier(const struct group_ctx *group, u32 tier, bool waited,
 				       u64 now)
+{
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS || !moves_clock(group->met_at, met_at[tier], now))
+		return false;
+	if (waited)
+		tagged_at[tier] = now;
+	return waited || !queued_in(tier) || elapsed(tagged_at[tier], now) >= (s64)CREDIT_WAITED_NS;
+}
+
+/* A service of the group began at tag. */
+static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 tag, bool moves)
 {
 	one_copy(tier);
 	/* Its group may be of another tier by now: the tag is of that one's clock. */
@@ -354,14 +375,20 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 		return;
 	if (vtime_before(group->clock, tag))
 		group->clock = tag;
-	if (!moves_clock(group->met_at, met_at[tier], now))
-		return;
-	if (waited)
-		tagged_at[tier] = now;
-	else if (queued_in(tier) && elapsed(tagged_at[tier], now) < (s64)CREDIT_WAITED_NS)
-		return;
-	if (vtime_before(vtime_now[tier], tag))
+	if (moves && vtime_before(vtime_now[tier], tag))
 		vtime_now[tier] = tag;
+}
+
+/*
+ * The group is ahead of its tier's clock, which moves by others' tags: it has CPUs that
+ * they do not want, or cannot use. It does not pay for those, or its other threads would
+ * wait for it elsewhere.
+ */
+static __always_inline bool is_ahead(const struct group_ctx *group, u32 tier)
+{
+	one_copy(tier);
+	return tier < TEMPER_TIERS && group->tier == tier &&
+	       vtime_before(vtime_now[tier], group->clock);
 }
 
 /*
@@ -378,8 +405,10 @@ static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
 		return;
 	ahead = clock - vtime_now[tier];
 	/* Before it is said that it met: until then its tags move no clock but its own. */
-	if (is_alone(group->met_at, now) && ahead > 0 &&
-	    __sync_val_compare_and_swap(&group->clock, clock, clock - ahead) == clock) {
+	if (is_alone(group->met_at, now) && ahead > 0) {
+		/* Another CPU does it, or moved the clock: then the next meeting does. */
+		if (__sync_val_compare_and_swap(&group->clock, clock, clock - ahead) != clock)
+			return;
 		__sync_fetch_and_sub(&group->vtime, ahead);
 		__sync_fetch_and_add(&group->set_back, ahead);
 	}
@@ -415,18 +444,26 @@ static __always_inline u64 own_tag(const struct group_ctx *group, const struct t
 /*
  * The group pays for another slice of a thread that goes on, less what is left of the
  * last one. The timer among peers asks often whether a thread goes on: to pay a whole
- * slice each time would put the group's others behind all peers. Returns the slice's tag.
+ * slice each time would put the group's others behind all peers. free: nor for the last
+ * one. Returns the slice's tag.
  */
-static __always_inline u64 charge_again(struct task_ctx *tctx)
+static __always_inline u64 charge_again(struct task_ctx *tctx, bool free)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag = 0;
 	s64 ran = elapsed(tctx->started_at, now);
+	bool moves;
 
+	if (group && free) {
+		group->wanted_at = now;
+		tctx->charged = ran;
+		return group->vtime;
+	}
 	if (group) {
 		group->wanted_at = now;
-		tag = pay(group, tier_clock(tctx->tier), SLICE_NS, tctx->charged - ran, now);
-		move_clock(group, tctx->tier, tag, false, now);
+		moves = moves_tier(group, tctx->tier, false, now);
+		tag = pay(group, tctx->tier, SLICE_NS, tctx->charged - ran, now);
+		move_clock(group, tctx->tier, tag, moves);
 	}
 	tctx->charged = ran + SLICE_NS;
 	return tag;
@@ -436,10 +473,12 @@ static __always_inline u64 charge_again(struct task_ctx *tctx)
  * Settle what was paid in advance against what was used. A thread that queues
  * next is settled there: somebody may wait for this one to be off the CPU.
  */
-static __always_inline void settle_charge(struct task_ctx *tctx, u64 used, bool queues)
+static __always_inline void settle_charge(const struct task_struct *p, struct task_ctx *tctx,
+					  u64 used, bool queues)
 {
 	struct group_ctx *group;
 	u32 tier = tctx->tier;
+	bool moves;
 	u64 tag;
 	s64 cost;
 
@@ -451,10 +490,17 @@ static __always_inline void settle_charge(struct task_ctx *tctx, u64 used, bool 
 	if (!group || tier >= TEMPER_TIERS)
 		return;
 	cost = vtime_cost_signed((s64)used - tctx->charged, group->weight);
+	if (tctx->charged) {
+		__sync_fetch_and_add(&group->vtime, cost);
+		tctx->charged = 0;
+		return;
+	}
+	/* Served without a tag: it found a CPU idle, or a lower tier's. */
+	if (!may_run_anywhere(p) && is_ahead(group, tier))
+		return;
+	moves = moves_tier(group, tier, false, scx_bpf_now());
 	tag = __sync_fetch_and_add(&group->vtime, cost);
-	if (!tctx->charged) /* served without a tag, on an idle CPU */
-		move_clock(group, tier, tag, false, scx_bpf_now());
-	tctx->charged = 0;
+	move_clock(group, tier, tag, moves);
 }
 
 #endif
