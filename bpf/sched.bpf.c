@@ -229,23 +229,17 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 }
 
 /*
- * prev goes on with CPUs of its own and takes nothing from anybody: nobody who waits
- * wants one of them, and nobody of another group came to this one for long, or its
- * group is ahead only because of such CPUs.
+ * prev goes on with CPUs of its own and takes nothing from anybody: nobody of another
+ * group came to this one for long, and nobody who waits wants one of them.
  */
 static __always_inline bool goes_on_for_free(struct task_struct *prev, struct task_ctx *tctx,
 					     const struct cpu_ctx *cctx)
 {
-	struct group_ctx *group;
 	u32 tier = tctx->tier;
 
 	one_copy(tier);
-	if (may_run_anywhere(prev) || tier >= TEMPER_TIERS)
-		return false;
-	group = task_group(tctx);
-	if (!group || !(is_alone(cctx->met_at[tier], scx_bpf_now()) || is_ahead(group, tier)))
-		return false;
-	return !is_tier_contended(tier, prev);
+	return !may_run_anywhere(prev) && tier < TEMPER_TIERS &&
+	       is_alone(cctx->met_at[tier], scx_bpf_now()) && !is_tier_contended(tier, prev);
 }
 
 /* prev goes on for another slice, paid for like the first. */

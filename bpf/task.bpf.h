@@ -379,11 +379,7 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 		vtime_now[tier] = tag;
 }
 
-/*
- * The group is ahead of its tier's clock, which moves by others' tags: it has CPUs that
- * they do not want, or cannot use. It does not pay for those, or its other threads would
- * wait for it elsewhere.
- */
+/* The group is ahead of its tier's clock, which moves by others' tags. */
 static __always_inline bool is_ahead(const struct group_ctx *group, u32 tier)
 {
 	one_copy(tier);
@@ -392,26 +388,37 @@ static __always_inline bool is_ahead(const struct group_ctx *group, u32 tier)
 }
 
 /*
- * A group has company on a CPU. For what it used while it was alone it owes nothing.
- * The tags of its threads that are queued are set back when the rescue comes by.
+ * What the group used alone it took from nobody: it is no further ahead of its tier's
+ * clock than that. The tags of its threads that are queued are set back when the rescue
+ * comes by. False: another CPU does it, or moved the group's clock.
  */
-static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
+static __always_inline bool forgive(struct group_ctx *group, u32 tier, s64 lead)
 {
 	u64 clock = group->clock;
 	s64 ahead;
 
 	one_copy(tier);
 	if (tier >= TEMPER_TIERS || group->tier != tier)
-		return;
+		return true;
 	ahead = clock - vtime_now[tier];
+	if (ahead <= lead)
+		return true;
+	if (__sync_val_compare_and_swap(&group->clock, clock, clock - ahead) != clock)
+		return false;
+	__sync_fetch_and_sub(&group->vtime, ahead);
+	__sync_fetch_and_add(&group->set_back, ahead);
+	return true;
+}
+
+/* A group has company on a CPU. */
+static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
+{
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS || group->tier != tier)
+		return;
 	/* Before it is said that it met: until then its tags move no clock but its own. */
-	if (is_alone(group->met_at, now) && ahead > 0) {
-		/* Another CPU does it, or moved the clock: then the next meeting does. */
-		if (__sync_val_compare_and_swap(&group->clock, clock, clock - ahead) != clock)
-			return;
-		__sync_fetch_and_sub(&group->vtime, ahead);
-		__sync_fetch_and_add(&group->set_back, ahead);
-	}
+	if (is_alone(group->met_at, now) && !forgive(group, tier, 0))
+		return;
 	group->met_at = met_at[tier] = now;
 }
 
@@ -455,6 +462,8 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, bool free)
 	bool moves;
 
 	if (group && free) {
+		/* Of the time before it was known that nobody else comes. */
+		forgive(group, tctx->tier, vtime_cost(CREDIT_WAITED_NS, group->weight));
 		group->wanted_at = now;
 		tctx->charged = ran;
 		return group->vtime;
@@ -495,7 +504,7 @@ static __always_inline void settle_charge(const struct task_struct *p, struct ta
 		tctx->charged = 0;
 		return;
 	}
-	/* Served without a tag: it found a CPU idle, or a lower tier's. */
+	/* Served without a tag: it found a CPU idle, or a lower tier's, and took it from no peer. */
 	if (!may_run_anywhere(p) && is_ahead(group, tier))
 		return;
 	moves = moves_tier(group, tier, false, scx_bpf_now());

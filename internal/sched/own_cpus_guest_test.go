@@ -152,3 +152,23 @@ func TestSidecarOfOwnCPU(t *testing.T) {
 	}
 	stillAttached(t, s)
 }
+
+// The static CPU manager leaves a pool of CPUs to all other pods. One of them that uses
+// little waits for no peer there, also while nobody but those on CPUs of their own queues.
+func TestLightPeerInPool(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	apart := podOnCPUs(t, "apart", 100, "3")
+	light, heavy := podOnCPUs(t, "light", 100, "0-2"), podOnCPUs(t, "heavy", 100, "0-2")
+	applyStandard(t, s, apart, light, heavy)
+	bareSpinners(t, apart, 2)
+	bareSpinners(t, heavy, 3)
+	time.Sleep(2 * time.Second)
+
+	late := delays(t, light, 1000, anyCPU)
+	t.Logf("p50 %s, p99 %s, longest %s", quantile(late, 0.5), quantile(late, 0.99), late[len(late)-1])
+	if got := quantile(late, 0.99); got > 200*time.Microsecond {
+		t.Errorf("p99 %s, want at most 200 µs", got)
+	}
+	stillAttached(t, s)
+}
