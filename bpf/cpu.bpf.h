@@ -35,8 +35,8 @@ struct cpu_ctx {
 } __attribute__((aligned(64)));
 
 /*
- * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock, served
- * also by who comes; tier is read by any CPU, which may see it a moment late.
+ * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock, served and
+ * met_at also by who comes; tier is read by any CPU, which may see it a moment late.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -172,6 +172,29 @@ static __always_inline void set_online(s32 cpu, bool is_online)
 		__sync_fetch_and_or(&online.words[word], cpu_bit(cpu));
 	else
 		__sync_fetch_and_and(&online.words[word], ~cpu_bit(cpu));
+}
+
+/* For long no CPU that p may use went from one group of the tier to another. */
+__noinline int has_own_cpus(struct task_struct *p __arg_trusted, u32 tier)
+{
+	u64 now = scx_bpf_now();
+	int cpu;
+
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS)
+		return 0;
+	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+		struct cpu_ctx *cctx;
+
+		if (cpu >= nr_cpus)
+			break;
+		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		cctx = try_lookup_cpu(cpu);
+		if (!cctx || !is_alone(cctx->met_at[tier], now))
+			return 0;
+	}
+	return 1;
 }
 
 /* Whether another thread of cpu's core runs a critical task. */

@@ -282,23 +282,23 @@ static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 	return guess && due == MAYBE_DUE ? (s32)own : -1;
 }
 
-/* Does anybody who waits in a queue want a CPU that p may use? Behind a long line, say yes. */
+/* Does anybody who waits in a queue want a CPU that p may use? Of a long line, its first. */
 __noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted)
 {
 	struct bpf_iter_scx_dsq it;
-	int contended = 1, i;
+	int contended = 0, i;
 
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, dsq, 0);
 	for_each_num(i, 0, DUE_MAX_LOOKS) {
 		struct task_struct *other = bpf_iter_scx_dsq_next(&it);
 
-		if (!other) {
-			contended = 0;
+		if (!other)
+			break;
+		if (bpf_cpumask_intersects(other->cpus_ptr, p->cpus_ptr)) {
+			contended = 1;
 			break;
 		}
-		if (bpf_cpumask_intersects(other->cpus_ptr, p->cpus_ptr))
-			break;
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();

@@ -228,27 +228,15 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 	return may_serve(tctx->generation, lend, tctx->tier, cpu);
 }
 
-/*
- * prev goes on with CPUs of its own and takes nothing from anybody: nobody of another
- * group came to this one for long, and nobody who waits wants one of them.
- */
-static __always_inline bool goes_on_for_free(struct task_struct *prev, struct task_ctx *tctx,
-					     const struct cpu_ctx *cctx)
-{
-	u32 tier = tctx->tier;
-
-	one_copy(tier);
-	return !may_run_anywhere(prev) && tier < TEMPER_TIERS &&
-	       is_alone(cctx->met_at[tier], scx_bpf_now()) && !is_tier_contended(tier, prev);
-}
-
 /* prev goes on for another slice, paid for like the first. */
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
 {
-	bool free = goes_on_for_free(prev, tctx, cctx);
+	u64 used = prev->se.sum_exec_runtime - tctx->exec_at;
+	/* It takes nothing from anybody: others of its group may wait elsewhere. */
+	bool free = has_own_cpus(prev, tctx->tier) && !is_tier_contended(tctx->tier, prev);
 
-	start_yielding(tctx, cctx, cpu, charge_again(tctx, free));
+	start_yielding(tctx, cctx, cpu, charge_again(tctx, used, free));
 	prev->scx.slice = SLICE_NS;
 	/*
 	 * The kernel will not call running: its tier may be another now, somebody

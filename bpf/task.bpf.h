@@ -113,12 +113,6 @@ static __always_inline struct task_ctx *try_lookup_task(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
 }
 
-/* Else it, or its pod, has CPUs of its own, or those of a part of the node. */
-static __always_inline bool may_run_anywhere(const struct task_struct *p)
-{
-	return p->nr_cpus_allowed >= nr_cpus;
-}
-
 static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
@@ -175,9 +169,10 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 {
 	if (group->tier == tier || tier >= TEMPER_TIERS)
 		return;
+	/* Meanwhile no other CPU is to clamp it by the clock of either tier. */
+	__sync_lock_test_and_set(&group->tier, TEMPER_NO_TIER);
 	group->vtime = group->clock = vtime_now[tier];
-	/* Last: until then another CPU may still pay by the old tier's clock. */
-	*(volatile u32 *)&group->tier = tier;
+	__sync_lock_test_and_set(&group->tier, tier);
 }
 
 /* The limits that hold for a thread of cgrp, the nearest first. */
@@ -451,10 +446,10 @@ static __always_inline u64 own_tag(const struct group_ctx *group, const struct t
 /*
  * The group pays for another slice of a thread that goes on, less what is left of the
  * last one. The timer among peers asks often whether a thread goes on: to pay a whole
- * slice each time would put the group's others behind all peers. free: nor for the last
- * one. Returns the slice's tag.
+ * slice each time would put the group's others behind all peers. free: nor for what it
+ * used up to now. Returns the slice's tag.
  */
-static __always_inline u64 charge_again(struct task_ctx *tctx, bool free)
+static __always_inline u64 charge_again(struct task_ctx *tctx, u64 used, bool free)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag = 0;
@@ -464,8 +459,8 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, bool free)
 	if (group && free) {
 		/* Of the time before it was known that nobody else comes. */
 		forgive(group, tctx->tier, vtime_cost(CREDIT_WAITED_NS, group->weight));
-		group->wanted_at = now;
-		tctx->charged = ran;
+		if (tctx->charged < (s64)used)
+			tctx->charged = used;
 		return group->vtime;
 	}
 	if (group) {
@@ -482,8 +477,8 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, bool free)
  * Settle what was paid in advance against what was used. A thread that queues
  * next is settled there: somebody may wait for this one to be off the CPU.
  */
-static __always_inline void settle_charge(const struct task_struct *p, struct task_ctx *tctx,
-					  u64 used, bool queues)
+static __always_inline void settle_charge(struct task_struct *p, struct task_ctx *tctx, u64 used,
+					  bool queues)
 {
 	struct group_ctx *group;
 	u32 tier = tctx->tier;
@@ -504,8 +499,8 @@ static __always_inline void settle_charge(const struct task_struct *p, struct ta
 		tctx->charged = 0;
 		return;
 	}
-	/* Served without a tag: it found a CPU idle, or a lower tier's, and took it from no peer. */
-	if (!may_run_anywhere(p) && is_ahead(group, tier))
+	/* Served without a tag. On CPUs of its own it took nothing from anybody. */
+	if (is_ahead(group, tier) && has_own_cpus(p, tier))
 		return;
 	moves = moves_tier(group, tier, false, scx_bpf_now());
 	tag = __sync_fetch_and_add(&group->vtime, cost);

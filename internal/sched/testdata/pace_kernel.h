@@ -106,6 +106,7 @@ struct membership {
 #define tier_dsq(tier, llc) 0
 #define count_queued(tctx, tier, now) ((void)(tier))
 #define count_insertion(tier) ((void)(tier))
+#define has_own_cpus(p, tier) ((void)(p), false)
 #define find_company(tctx, tier, cpu) ((void)(cpu))
 #define call_cpu(p) ((void)(p))
 
