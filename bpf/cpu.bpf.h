@@ -25,7 +25,7 @@ struct cpu_ctx {
 	u64 tag_at; /* and when */
 	u64 seen[TEMPER_TIERS + 1]; /* insertions above a tier when this CPU looked last */
 	u64 served[TEMPER_TIERS]; /* whose thread of a tier ran here last, or comes: its group_id */
-	u64 met_at[TEMPER_TIERS]; /* it came after another group's then */
+	u64 met_at[TEMPER_TIERS]; /* when that changed last */
 	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */
@@ -36,7 +36,7 @@ struct cpu_ctx {
 
 /*
  * CPU -> struct cpu_ctx. Written by the CPU itself under its runqueue lock, served and
- * met_at also by who comes; tier is read by any CPU, which may see it a moment late.
+ * met_at also by who comes. Any CPU reads tier and met_at, and may see them a moment late.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -64,6 +64,7 @@ static struct temper_mask yielding[TEMPER_TIERS] __attribute__((aligned(64)));
  * affinities still name CPUs that went offline.
  */
 static struct temper_mask online __attribute__((aligned(64)));
+static u32 nr_online;
 
 static __always_inline struct cpu_ctx *try_lookup_cpu(s32 cpu)
 {
@@ -168,28 +169,39 @@ static __always_inline void set_online(s32 cpu, bool is_online)
 	one_copy(word);
 	if (word >= TEMPER_MASK_WORDS)
 		return;
-	if (is_online)
-		__sync_fetch_and_or(&online.words[word], cpu_bit(cpu));
-	else
-		__sync_fetch_and_and(&online.words[word], ~cpu_bit(cpu));
+	if (is_online) {
+		if (!(__sync_fetch_and_or(&online.words[word], cpu_bit(cpu)) & cpu_bit(cpu)))
+			__sync_fetch_and_add(&nr_online, 1);
+	} else if (__sync_fetch_and_and(&online.words[word], ~cpu_bit(cpu)) & cpu_bit(cpu)) {
+		__sync_fetch_and_sub(&nr_online, 1);
+	}
 }
 
-/* For long no CPU that p may use went from one group of the tier to another. */
+/*
+ * For long no CPU that p may use went from one group of the tier to another. Not for p
+ * that may run everywhere: where others are bound, the rest of the node is what it has
+ * instead. Looks at p's own CPU first: where CPUs are shared, that one tells.
+ */
 __noinline int has_own_cpus(struct task_struct *p __arg_trusted, u32 tier)
 {
+	u32 allowed = p->nr_cpus_allowed, first = scx_bpf_task_cpu(p);
 	u64 now = scx_bpf_now();
-	int cpu;
+	int i;
 
 	one_copy(tier);
-	if (tier >= TEMPER_TIERS)
+	if (tier >= TEMPER_TIERS || allowed >= nr_online)
 		return 0;
-	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
+	for_each_num(i, 0, TEMPER_MAX_CPUS) {
 		struct cpu_ctx *cctx;
+		u32 cpu = first + i;
 
-		if (cpu >= nr_cpus)
+		if (i >= nr_cpus || !allowed)
 			break;
+		if (cpu >= nr_cpus)
+			cpu -= nr_cpus;
 		if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
+		allowed--;
 		cctx = try_lookup_cpu(cpu);
 		if (!cctx || !is_alone(cctx->met_at[tier], now))
 			return 0;

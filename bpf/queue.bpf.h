@@ -283,14 +283,14 @@ static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 }
 
 /* Does anybody who waits in a queue want a CPU that p may use? Of a long line, its first. */
-__noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted)
+__noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted, u32 looks)
 {
 	struct bpf_iter_scx_dsq it;
 	int contended = 0, i;
 
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, dsq, 0);
-	for_each_num(i, 0, DUE_MAX_LOOKS) {
+	for_each_num(i, 0, looks) {
 		struct task_struct *other = bpf_iter_scx_dsq_next(&it);
 
 		if (!other)
@@ -308,6 +308,7 @@ __noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted)
 /* The same of all queues of a tier. */
 __noinline int is_tier_contended(u32 tier, struct task_struct *p __arg_trusted)
 {
+	u32 own = cpu_llc(scx_bpf_task_cpu(p));
 	int llc;
 
 	if (!queued_in(tier))
@@ -315,7 +316,8 @@ __noinline int is_tier_contended(u32 tier, struct task_struct *p __arg_trusted)
 	for_each_num(llc, 0, TEMPER_MAX_LLCS) {
 		if (llc >= nr_llcs)
 			break;
-		if (is_contended(tier_dsq(tier, llc), p))
+		if (is_contended(tier_dsq(tier, llc), p,
+				 llc == own ? DUE_MAX_LOOKS : DUE_MAX_LOOKS_ELSEWHERE))
 			return 1;
 	}
 	return 0;

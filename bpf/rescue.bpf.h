@@ -75,7 +75,7 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	return true;
 }
 
-/* p's group met company while p waited, and others of the group would go before it. */
+/* p's group was set back while p waited, and others of the group would go before it. */
 static __always_inline void set_back(struct bpf_iter_scx_dsq *it, struct task_struct *p,
 				     struct task_ctx *tctx)
 {

@@ -166,11 +166,12 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* prev could go on. The LLC in whose queue somebody of its tier is due before it, or -1. */
-static __always_inline s32 due_llc(struct task_ctx *tctx, u32 tier, s32 cpu)
+static __always_inline s32 due_llc(const struct task_struct *prev, struct task_ctx *tctx, u32 tier,
+				   s32 cpu)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag;
-	s64 ran = elapsed(tctx->started_at, now);
+	s64 ran = prev->se.sum_exec_runtime - tctx->exec_at;
 	s32 llc;
 
 	one_copy(tier);
@@ -312,7 +313,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		if (!queued_in(tier) && tier != prev_tier)
 			continue;
 		if (tier == prev_tier) {
-			from = queued_in(tier) ? due_llc(tctx, tier, cpu) : -1;
+			from = queued_in(tier) ? due_llc(prev, tctx, tier, cpu) : -1;
 			if (from >= 0 && dsq_move_to_local(tier_dsq(tier, from)))
 				return;
 			break;

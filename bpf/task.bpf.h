@@ -11,7 +11,7 @@ struct group_ctx {
 	u64 clock; /* start tag of the service that began the farthest on */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
 	u64 met_at; /* another group last wanted a CPU of one of its threads, or the other way round */
-	u64 set_back; /* of vtime and clock, in all, by meet() */
+	u64 set_back; /* of vtime and clock, in all, by forgive() */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */
@@ -374,18 +374,10 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 		vtime_now[tier] = tag;
 }
 
-/* The group is ahead of its tier's clock, which moves by others' tags. */
-static __always_inline bool is_ahead(const struct group_ctx *group, u32 tier)
-{
-	one_copy(tier);
-	return tier < TEMPER_TIERS && group->tier == tier &&
-	       vtime_before(vtime_now[tier], group->clock);
-}
-
 /*
- * What the group used alone it took from nobody: it is no further ahead of its tier's
- * clock than that. The tags of its threads that are queued are set back when the rescue
- * comes by. False: another CPU does it, or moved the group's clock.
+ * What the group used alone it took from nobody: ahead of its tier's clock by more than
+ * lead, it is set back to that. The tags of its threads that are queued follow when the
+ * rescue comes by. False: another CPU does it, or moved the group's clock.
  */
 static __always_inline bool forgive(struct group_ctx *group, u32 tier, s64 lead)
 {
@@ -453,7 +445,6 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, u64 used, bool fr
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag = 0;
-	s64 ran = elapsed(tctx->started_at, now);
 	bool moves;
 
 	if (group && free) {
@@ -466,10 +457,10 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, u64 used, bool fr
 	if (group) {
 		group->wanted_at = now;
 		moves = moves_tier(group, tctx->tier, false, now);
-		tag = pay(group, tctx->tier, SLICE_NS, tctx->charged - ran, now);
+		tag = pay(group, tctx->tier, SLICE_NS, tctx->charged - (s64)used, now);
 		move_clock(group, tctx->tier, tag, moves);
 	}
-	tctx->charged = ran + SLICE_NS;
+	tctx->charged = (s64)used + SLICE_NS;
 	return tag;
 }
 
@@ -500,7 +491,7 @@ static __always_inline void settle_charge(struct task_struct *p, struct task_ctx
 		return;
 	}
 	/* Served without a tag. On CPUs of its own it took nothing from anybody. */
-	if (is_ahead(group, tier) && has_own_cpus(p, tier))
+	if (has_own_cpus(p, tier))
 		return;
 	moves = moves_tier(group, tier, false, scx_bpf_now());
 	tag = __sync_fetch_and_add(&group->vtime, cost);
