@@ -178,7 +178,7 @@ static __always_inline void set_online(s32 cpu, bool is_online)
 }
 
 /*
- * For long no CPU that p may use went from one group of the tier to another. Not for p
+ * On none of the CPUs that p may use did groups of the tier meet for long. Never for p
  * that may run everywhere: where others are bound, the rest of the node is what it has
  * instead. Looks at p's own CPU first: where CPUs are shared, that one tells.
  */

@@ -68,7 +68,25 @@ static __always_inline void start_yielding(struct task_ctx *tctx, struct cpu_ctx
 	set_cpu(tier_word(yielding, tier, cpu), cpu);
 }
 
-/* p begins to run: groups meet where one follows another, and its tag moves clocks. */
+/* A thread of the group runs on a CPU, or is about to: after another group's, they meet. */
+static __always_inline void come_to(struct cpu_ctx *cctx, const struct task_ctx *tctx,
+				    struct group_ctx *group, u32 tier, u64 now)
+{
+	u64 last;
+
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS)
+		return;
+	last = cctx->served[tier];
+	if (last == tctx->group_id)
+		return;
+	cctx->served[tier] = tctx->group_id;
+	cctx->met_at[tier] = now;
+	if (last)
+		meet(group, tier, now);
+}
+
+/* p begins to run, and its tag moves clocks. */
 static __always_inline void begin_service(const struct task_struct *p, struct task_ctx *tctx,
 					  struct cpu_ctx *cctx, s32 cpu, bool by_tag, u64 now)
 {
@@ -76,23 +94,15 @@ static __always_inline void begin_service(const struct task_struct *p, struct ta
 	bool pays = tctx->charged && !tctx->owed, moves;
 	struct group_ctx *group;
 	u32 tier = tctx->tier;
-	u64 last, tag;
+	u64 tag;
 
 	one_copy(tier);
-	if (tier >= TEMPER_TIERS)
-		return;
-	last = cctx->served[tier];
-	if (last == tctx->group_id && !pays)
+	if (tier >= TEMPER_TIERS || (cctx->served[tier] == tctx->group_id && !pays))
 		return;
 	group = task_group(tctx);
 	if (!group)
 		return;
-	if (last != tctx->group_id) {
-		cctx->served[tier] = tctx->group_id;
-		cctx->met_at[tier] = now;
-		if (last)
-			meet(group, tier, now);
-	}
+	come_to(cctx, tctx, group, tier, now);
 	if (!pays)
 		return;
 	if (by_tag) {
@@ -154,21 +164,6 @@ __noinline s32 claim_peer(struct search *s __arg_nonnull, u64 candidates)
 	return best >= 0 && clear_cpu(tier_word(yielding, s->tier, best), best) ? best : -1;
 }
 
-/* p goes to where another group's thread computes: they meet, that one when it queues. */
-static __always_inline void come_as_peer(struct task_ctx *tctx, struct group_ctx *group, u32 tier,
-					 s32 cpu)
-{
-	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
-	u64 now = scx_bpf_now();
-
-	one_copy(tier);
-	if (!cctx || tier >= TEMPER_TIERS || cctx->served[tier] == tctx->group_id)
-		return;
-	cctx->served[tier] = tctx->group_id;
-	cctx->met_at[tier] = now;
-	meet(group, tier, now);
-}
-
 /*
  * The CPU to preempt for p, claimed; -1 if there is none or p's group is not behind.
  * Whoever is preempted queues at once, and pays for no more than it used.
@@ -177,6 +172,7 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 {
 	u64 candidates, clock, tag, *word = tier_word(yielding, s->tier, s->prev_word * 64);
 	struct group_ctx *group;
+	struct cpu_ctx *cctx;
 	s32 cpu;
 
 	if (!word || no_preempt)
@@ -191,8 +187,10 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 	clock = tier_clock(s->tier);
 	tag = peek_tag(group, clock);
 	cpu = is_behind_peers(tag, clock) ? claim_peer(s, candidates) : -1;
-	if (cpu >= 0)
-		come_as_peer(tctx, group, s->tier, cpu);
+	cctx = cpu >= 0 ? try_lookup_cpu(cpu) : NULL;
+	/* Before it is there: whoever is preempted finds company when it queues. */
+	if (cctx)
+		come_to(cctx, tctx, group, s->tier, scx_bpf_now());
 	return cpu;
 }
 

@@ -166,8 +166,8 @@ static __always_inline s64 elapsed(u64 since, u64 now)
 }
 
 /*
- * A group that takes turns with no other on its CPUs takes nothing from anybody: who
- * waits for one of them runs there within the starvation bound.
+ * A group that met no other, or a CPU on which none met, for long. Who may run nowhere
+ * else would have come within the starvation bound.
  */
 static __always_inline bool is_alone(u64 met_at, u64 now)
 {

@@ -76,8 +76,8 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 }
 
 /* p's group was set back while p waited, and others of the group would go before it. */
-static __always_inline void set_back(struct bpf_iter_scx_dsq *it, struct task_struct *p,
-				     struct task_ctx *tctx)
+static __always_inline void set_tag_back(struct bpf_iter_scx_dsq *it, struct task_struct *p,
+					 struct task_ctx *tctx)
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 before = tctx->set_back, ahead, tag;
@@ -127,7 +127,7 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 	} else if (tctx->tier != queued_tier(queued)) {
 		change_queue(it, p, tctx, now);
 	} else {
-		set_back(it, p, tctx);
+		set_tag_back(it, p, tctx);
 	}
 }
 

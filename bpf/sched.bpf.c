@@ -171,7 +171,7 @@ static __always_inline s32 due_llc(const struct task_struct *prev, struct task_c
 {
 	struct group_ctx *group = task_group(tctx);
 	u64 now = scx_bpf_now(), tag;
-	s64 ran = prev->se.sum_exec_runtime - tctx->exec_at;
+	s64 ran = used_by_now(prev, tctx);
 	s32 llc;
 
 	one_copy(tier);
@@ -233,11 +233,10 @@ static __always_inline bool may_stay(struct task_struct *prev, const struct task
 static __always_inline void keep_running(struct task_struct *prev, struct task_ctx *tctx,
 					 struct cpu_ctx *cctx, s32 cpu)
 {
-	u64 used = prev->se.sum_exec_runtime - tctx->exec_at;
 	/* It takes nothing from anybody: others of its group may wait elsewhere. */
 	bool free = has_own_cpus(prev, tctx->tier) && !is_tier_contended(tctx->tier, prev);
 
-	start_yielding(tctx, cctx, cpu, charge_again(tctx, used, free));
+	start_yielding(tctx, cctx, cpu, charge_again(tctx, used_by_now(prev, tctx), free));
 	prev->scx.slice = SLICE_NS;
 	/*
 	 * The kernel will not call running: its tier may be another now, somebody
@@ -346,7 +345,7 @@ void SCHED_OP(running, struct task_struct *p)
 	if (queued)
 		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;
-	/* Not if it did not wait, or a plan came while it did: another tier's clock, then. */
+	/* Else it has no tag, or, as a plan came while it waited, one of another tier's clock. */
 	by_tag = queued && queued_tier(queued) == tctx->tier;
 	begin_service(p, tctx, cctx, cpu, by_tag, now);
 	if (tctx->gates.slots[0])
@@ -376,7 +375,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 	else if (cctx->tier < TEMPER_TIERS && !clear_preemptible(cctx->tier, cpu) && runnable)
 		count_preempted(cctx->tier);
 	cctx->tier = TEMPER_NO_TIER;
-	used = p->se.sum_exec_runtime - tctx->exec_at;
+	used = used_by_now(p, tctx);
 	tctx->exec_at = p->se.sum_exec_runtime;
 	note_run(tctx, used, runnable);
 	if (tctx->gates.slots[0])

@@ -11,7 +11,7 @@ struct group_ctx {
 	u64 clock; /* start tag of the service that began the farthest on */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
 	u64 met_at; /* another group last wanted a CPU of one of its threads, or the other way round */
-	u64 set_back; /* of vtime and clock, in all, by forgive() */
+	u64 set_back; /* of vtime and clock, in all, by set_group_back */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */
@@ -375,11 +375,11 @@ static __always_inline void move_clock(struct group_ctx *group, u32 tier, u64 ta
 }
 
 /*
- * What the group used alone it took from nobody: ahead of its tier's clock by more than
- * lead, it is set back to that. The tags of its threads that are queued follow when the
- * rescue comes by. False: another CPU does it, or moved the group's clock.
+ * What the group used alone it took from nobody: where it is ahead of its tier's clock by
+ * more than lead, it is set back to that clock. The tags of its threads that are queued
+ * follow when the rescue comes by. False: another CPU does it, or moved the group's clock.
  */
-static __always_inline bool forgive(struct group_ctx *group, u32 tier, s64 lead)
+static __always_inline bool set_group_back(struct group_ctx *group, u32 tier, s64 lead)
 {
 	u64 clock = group->clock;
 	s64 ahead;
@@ -404,7 +404,7 @@ static __always_inline void meet(struct group_ctx *group, u32 tier, u64 now)
 	if (tier >= TEMPER_TIERS || group->tier != tier)
 		return;
 	/* Before it is said that it met: until then its tags move no clock but its own. */
-	if (is_alone(group->met_at, now) && !forgive(group, tier, 0))
+	if (is_alone(group->met_at, now) && !set_group_back(group, tier, 0))
 		return;
 	group->met_at = met_at[tier] = now;
 }
@@ -423,6 +423,12 @@ static __always_inline u64 tier_clock(u32 tier)
 {
 	one_copy(tier);
 	return tier < TEMPER_TIERS ? vtime_now[tier] : 0;
+}
+
+/* What p used since it was charged last, as of when the kernel counted last. */
+static __always_inline u64 used_by_now(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	return p->se.sum_exec_runtime - tctx->exec_at;
 }
 
 /*
@@ -449,7 +455,7 @@ static __always_inline u64 charge_again(struct task_ctx *tctx, u64 used, bool fr
 
 	if (group && free) {
 		/* Of the time before it was known that nobody else comes. */
-		forgive(group, tctx->tier, vtime_cost(CREDIT_WAITED_NS, group->weight));
+		set_group_back(group, tctx->tier, vtime_cost(CREDIT_WAITED_NS, group->weight));
 		if (tctx->charged < (s64)used)
 			tctx->charged = used;
 		return group->vtime;

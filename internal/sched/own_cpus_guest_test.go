@@ -39,6 +39,16 @@ func applyStandard(t *testing.T, s *Scheduler, pods ...string) {
 	apply(t, s, groups...)
 }
 
+// wakesWithin runs n timed wakeups in a cgroup, whose p99 may be limit.
+func wakesWithin(t *testing.T, cgroup string, n int, limit time.Duration) {
+	t.Helper()
+	late := delays(t, cgroup, n, anyCPU)
+	t.Logf("p50 %s, p99 %s, longest %s", quantile(late, 0.5), quantile(late, 0.99), late[len(late)-1])
+	if got := quantile(late, 0.99); got > limit {
+		t.Errorf("p99 %s, want at most %s", got, limit)
+	}
+}
+
 // A pod with CPUs of its own, as Kubernetes' static CPU manager gives them: its clock
 // goes at a rate of its own, and is none for those who share the others.
 func TestWeightsBesideOwnCPUs(t *testing.T) {
@@ -142,11 +152,7 @@ func TestSidecarOfOwnCPU(t *testing.T) {
 	bareSpinners(t, app, 1)
 	time.Sleep(time.Second)
 
-	late := delays(t, sidecar, 400, anyCPU)
-	t.Logf("p50 %s, p99 %s, longest %s", quantile(late, 0.5), quantile(late, 0.99), late[len(late)-1])
-	if got := quantile(late, 0.99); got > 40*time.Millisecond {
-		t.Errorf("p99 %s, want at most eight slices", got)
-	}
+	wakesWithin(t, sidecar, 400, 40*time.Millisecond) // eight slices
 	if c := readCounters(t, s)[tier.Standard]; c.Rescued > 0 {
 		t.Errorf("%d threads had to be rescued", c.Rescued)
 	}
@@ -165,10 +171,6 @@ func TestLightPeerInPool(t *testing.T) {
 	bareSpinners(t, heavy, 3)
 	time.Sleep(2 * time.Second)
 
-	late := delays(t, light, 1000, anyCPU)
-	t.Logf("p50 %s, p99 %s, longest %s", quantile(late, 0.5), quantile(late, 0.99), late[len(late)-1])
-	if got := quantile(late, 0.99); got > 200*time.Microsecond {
-		t.Errorf("p99 %s, want at most 200 µs", got)
-	}
+	wakesWithin(t, light, 1000, 200*time.Microsecond)
 	stillAttached(t, s)
 }
