@@ -36,7 +36,7 @@ import (
 
 // Quantum is how far apart the clocks of two busy vCPUs may be. It must be the
 // plugin's own default.
-const Quantum = time.Microsecond
+const Quantum = 500 * time.Nanosecond
 
 // Why there is no plugin. A caller falls back to plain instruction counting and
 // says so.

@@ -18,8 +18,8 @@
  *
  * Invariants:
  *   C1  Time never goes back, neither a vCPU's own nor the shared one.
- *   C2  No vCPU starts a slice that ends after the next timer or more than a
- *       quantum after the shared time.
+ *   C2  No vCPU starts a slice that ends after the next timer or, unless all others
+ *       are halted, more than a quantum after the shared time.
  *   C3  Every value depends on executed instructions and timers alone, never on
  *       the host's clock: two runs are identical.
  *
@@ -48,6 +48,7 @@ enum {
 	MAX_VCPUS = 256,
 	ACCEL_OPS_SLOTS = 64,    /* AccelOpsClass has about 35 pointers */
 	CPU_STATE_BYTES = 1 << 17, /* more than CPUState has */
+	MAX_SLICE_NS = 1000000,    /* so that QEMU can stop a guest that is never idle */
 };
 
 struct vcpu {
@@ -62,7 +63,7 @@ struct vcpu {
  * that spins on a lock hardly advances, and bringing up a second CPU takes
  * minutes. 100 ns is what it costs on recent processors.
  */
-static int64_t quantum_ns = 1000;
+static int64_t quantum_ns = 500;
 static int64_t pause_ns = 100;
 static bool print_stats;
 
@@ -82,11 +83,18 @@ static uint64_t counted_pauses;
 static size_t running_at; /* offset of CPUState.running */
 static void (*raise_interrupt)(CPUState *cpu, int mask);
 
+/* Whose turn it is in run_in_turn; 0: a round begins. */
+static int turn;
+/* run_in_turn is at work: it sets the lengths of slices. */
+static bool in_turns;
+/* It has been at work since QEMU's loop last looked after its timers. */
+static bool turns_done;
+
 /* Reading the next timer's distance reads the clock: that call gets shared_ns. */
 static __thread bool in_timer_query;
 
 static struct {
-	uint64_t rounds, slices, parked, wakes;
+	uint64_t slices, wakes;
 	int64_t max_skew_ns;
 } stats;
 
@@ -167,35 +175,44 @@ static void follow_warp(void)
 }
 
 /*
- * Shared time is the slowest busy vCPU's; when all are halted, the fastest one's.
- * A vCPU that was woken by a device or a timer starts at the shared time.
+ * The slowest time of a vCPU that is not halted, -1 if all are. One that was woken by a
+ * device or a timer begins at the shared time.
  */
-static void advance_shared_time(void)
+static int64_t slowest_busy(void)
 {
 	int64_t now = shared_time();
-	int64_t slowest = INT64_MAX;
+	int64_t slowest = -1;
 	int64_t fastest = now;
 
 	for (int i = 0; i < nr_vcpus; i++) {
 		struct vcpu *v = &vcpus[i];
 
-		if (!v->cpu)
-			continue;
-		if (v->time_ns > fastest)
-			fastest = v->time_ns;
-		if (cpu_thread_is_idle(v->cpu))
+		if (!v->cpu || cpu_thread_is_idle(v->cpu))
 			continue;
 		if (v->time_ns < now)
 			v->time_ns = now;
-		if (v->time_ns < slowest)
+		if (slowest < 0 || v->time_ns < slowest)
 			slowest = v->time_ns;
+		if (v->time_ns > fastest)
+			fastest = v->time_ns;
 	}
-	if (fastest - now > stats.max_skew_ns)
-		stats.max_skew_ns = fastest - now;
-	if (slowest == INT64_MAX)
-		slowest = fastest;
-	if (slowest > now)
-		set_shared_time(slowest);
+	if (slowest >= 0 && fastest - slowest > stats.max_skew_ns)
+		stats.max_skew_ns = fastest - slowest;
+	return slowest;
+}
+
+/* Shared time is the slowest busy vCPU's; when all are halted, the fastest one's. */
+static void advance_shared_time(void)
+{
+	int64_t time = slowest_busy();
+
+	if (time < 0) {
+		time = shared_time();
+		for (int i = 0; i < nr_vcpus; i++)
+			if (vcpus[i].cpu && vcpus[i].time_ns > time)
+				time = vcpus[i].time_ns;
+	}
+	set_shared_time(time);
 }
 
 /* Distance of the next timer from the shared time; negative: there is none. */
@@ -207,45 +224,128 @@ static int64_t next_timer(void)
 	return ns;
 }
 
+/* Runs a slice. False: it did nothing, and QEMU's own loop has to find out why. */
+static bool run_slice(struct vcpu *v, int64_t ns)
+{
+	int64_t insn_ns = icount_to_ns(1);
+	uint64_t before = v->nr_insns;
+
+	counting = v;
+	current_cpu = v->cpu;
+	icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
+	int why = tcg_cpu_exec(v->cpu);
+	icount_process_data(v->cpu);
+	account();
+	if (why == EXCP_ATOMIC)
+		cpu_exec_step_atomic(v->cpu);
+	stats.slices++;
+	return v->nr_insns != before;
+}
+
+static bool is_alone(const struct vcpu *v)
+{
+	for (int i = 0; i < nr_vcpus; i++)
+		if (&vcpus[i] != v && vcpus[i].cpu && !cpu_thread_is_idle(vcpus[i].cpu))
+			return false;
+	return true;
+}
+
 /*
- * QEMU is about to run this vCPU and asks for the time to find out for how long:
- * the slice is the distance from the answer to the next timer. An answer later than
- * the vCPU's own time makes the slice end at the quantum.
+ * How long a vCPU may run now. Without company it may run until the next timer: there
+ * is no other clock to disagree with, and its slice ends when it wakes another.
+ */
+static int64_t slice_length(const struct vcpu *v)
+{
+	int64_t now = shared_time();
+	int64_t timer = next_timer();
+	int64_t room = now + (is_alone(v) ? MAX_SLICE_NS : quantum_ns) - v->time_ns;
+	int64_t until_timer = now + timer - v->time_ns;
+
+	return timer >= 0 && until_timer < room ? until_timer : room;
+}
+
+/*
+ * Moves the shared time to the slowest busy vCPU's. False: there is none, or a timer
+ * is due then. To a timer the shared time comes in QEMU's loop only, which serves the
+ * timer before it lets go of the lock: else QEMU's main loop might do so meanwhile.
+ */
+static bool begin_round(void)
+{
+	int64_t slowest = slowest_busy();
+	int64_t timer = next_timer();
+
+	if (slowest < 0 || timer == 0 || (timer > 0 && slowest >= shared_time() + timer))
+		return false;
+	set_shared_time(slowest);
+	return true;
+}
+
+/*
+ * Runs the busy vCPUs in turn until a timer is due, none is left, or QEMU has
+ * something else to do. QEMU's loop, from which this is called, would do the same: but
+ * it takes its locks and looks for timers several times in each turn, and it enters the
+ * halted vCPUs, all of which takes several times as long as the instructions of a
+ * quantum.
  *
- * A vCPU without room is sent back at once by an exit request. A slice of 0 would
- * do so too, but QEMU takes it as an expired timer and interrupts every vCPU. The
- * slice is of 1 ns because QEMU accounts all of it when the vCPU takes an INIT.
+ * Always to run the slowest, up to a quantum beyond the next slowest, would need half as
+ * many turns. But then turns follow from who woke whom, and of two vCPUs that hand work
+ * to and fro the same one would come first within the quantum every time.
+ */
+static void run_in_turn(void)
+{
+	CPUState *caller = current_cpu;
+
+	in_turns = true;
+	while (turn || begin_round()) {
+		struct vcpu *v = &vcpus[turn];
+
+		if (v->cpu && !cpu_thread_is_idle(v->cpu)) {
+			int64_t ns;
+
+			if (!cpu_can_run(v->cpu) || !cpu_work_list_empty(v->cpu))
+				break;
+			if (v->time_ns < shared_time())
+				v->time_ns = shared_time();
+			ns = slice_length(v);
+			if (ns > 0 && !run_slice(v, ns))
+				break;
+		}
+		turn = (turn + 1) % nr_vcpus;
+	}
+	in_turns = false;
+	counting = find_vcpu(caller);
+	current_cpu = caller;
+}
+
+/*
+ * QEMU is about to run this vCPU and asks for the time to find out for how long: the
+ * slice is the distance from the answer to the next timer. All vCPUs have their turns
+ * before the answer; then the slice is empty. It is sent back by an exit request: a
+ * slice of 0 would do so too, but QEMU takes it as an expired timer and interrupts
+ * every vCPU. It is of 1 ns because QEMU accounts all of it when the vCPU takes an
+ * INIT.
  */
 static int64_t slice_start(struct vcpu *v)
 {
-	int64_t now = shared_time();
+	int64_t timer;
 
-	counting = v;
-	stats.slices++;
-	if (v->time_ns < now) {
-		if (cpu_thread_is_idle(v->cpu))
-			return now;
-		v->time_ns = now;
+	if (in_turns) /* the length is in run_slice's hands */
+		return shared_time();
+	if (!turns_done) {
+		turns_done = true;
+		run_in_turn();
 	}
-
-	int64_t room = now + quantum_ns - v->time_ns;
-	int64_t timer = next_timer();
-	int64_t until_timer = now + timer - v->time_ns;
-
-	if (room <= 0 || (timer > 0 && until_timer <= 0)) {
-		stats.parked++;
+	if (!cpu_thread_is_idle(v->cpu))
 		cpu_exit(v->cpu);
-		return timer > 0 ? now + timer - 1 : now;
-	}
-	if (timer >= 0 && until_timer > room)
-		return v->time_ns + until_timer - room;
-	return v->time_ns;
+	timer = next_timer();
+	return timer > 0 ? shared_time() + timer - 1 : shared_time();
 }
 
 /* Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs. */
 static int64_t time_outside(void)
 {
 	if (bql_locked() && all_idle()) {
+		turn = 0;
 		advance_shared_time();
 		follow_warp();
 	}
@@ -270,13 +370,17 @@ static int64_t clock_read(void)
 	if (!bql_locked()) /* only the preparation of a slice runs without the lock */
 		return slice_start(v);
 
-	stats.rounds++; /* between slices: timers run now */
-	advance_shared_time();
+	turns_done = false; /* between QEMU's turns: timers run now */
+	if (!turn)
+		advance_shared_time();
 	follow_warp();
 	return shared_time();
 }
 
-/* A halted vCPU starts at the time of whoever wakes it. */
+/*
+ * A halted vCPU starts at the time of whoever wakes it, whose slice ends: it may have
+ * been one without company.
+ */
 static void clock_interrupt(CPUState *cpu, int mask)
 {
 	struct vcpu *v = find_vcpu(cpu);
@@ -284,10 +388,13 @@ static void clock_interrupt(CPUState *cpu, int mask)
 	int64_t now = wakes ? clock_read() : 0;
 
 	raise_interrupt(cpu, mask);
-	if (wakes && now > v->time_ns) {
+	if (!wakes)
+		return;
+	stats.wakes++;
+	if (now > v->time_ns)
 		v->time_ns = now;
-		stats.wakes++;
-	}
+	if (current_cpu && is_running(current_cpu))
+		cpu_exit(current_cpu);
 }
 
 /*
@@ -371,11 +478,9 @@ CALLBACK_VOID(at_exit)
 	if (!print_stats)
 		return;
 	fprintf(stderr,
-		"clock: virtual_ns=%" PRId64 " max_skew_ns=%" PRId64 " rounds=%" PRIu64
-		" slices=%" PRIu64 " parked=%" PRIu64 " wakes=%" PRIu64 " pauses=%" PRIu64
-		" insns=",
-		shared_time(), stats.max_skew_ns, stats.rounds, stats.slices, stats.parked,
-		stats.wakes, counted_pauses);
+		"clock: virtual_ns=%" PRId64 " max_skew_ns=%" PRId64 " slices=%" PRIu64
+		" wakes=%" PRIu64 " pauses=%" PRIu64 " insns=",
+		shared_time(), stats.max_skew_ns, stats.slices, stats.wakes, counted_pauses);
 	for (int i = 0; i < nr_vcpus; i++)
 		fprintf(stderr, "%s%" PRIu64, i ? "," : "", vcpus[i].nr_insns);
 	fputc('\n', stderr);

@@ -67,7 +67,7 @@ void *qemu_plugin_scoreboard_find(struct qemu_plugin_scoreboard *, unsigned int)
 
 typedef struct CPUState CPUState;
 
-enum { QEMU_CLOCK_VIRTUAL = 1 };
+enum { QEMU_CLOCK_VIRTUAL = 1, EXCP_ATOMIC = 0x10005 };
 
 extern __thread CPUState *current_cpu;
 
@@ -75,6 +75,10 @@ CPUState *qemu_get_cpu(int index);
 bool cpu_thread_is_idle(CPUState *cpu);
 void cpu_exec_start(CPUState *cpu);
 void cpu_exit(CPUState *cpu);
+bool cpu_can_run(CPUState *cpu);
+bool cpu_work_list_empty(CPUState *cpu);
+void cpu_exec_step_atomic(CPUState *cpu);
+int tcg_cpu_exec(CPUState *cpu);
 
 void *cpus_get_accel(void);
 bool bql_locked(void);
@@ -82,6 +86,8 @@ void icount_handle_interrupt(CPUState *cpu, int mask);
 int64_t icount_get(void);
 int64_t icount_get_raw(void);
 int64_t icount_to_ns(int64_t icount);
+void icount_prepare_for_run(CPUState *cpu, int64_t budget);
+void icount_process_data(CPUState *cpu);
 int64_t qemu_clock_deadline_ns_all(int type, int attr_mask);
 
 #endif

@@ -55,7 +55,7 @@ func TestCommandLines(t *testing.T) {
 			machine: Machine{Mode: Deterministic, Seed: 7, Topology: "2s2c1t"},
 			clock:   ClockICount,
 			has: []string{
-				"tcg,thread=single", "shift=0,sleep=off", "base=2026-01-01,clock=vm", "-seed 7", "interval=20", "-cpu max,-monitor",
+				"tcg,thread=single", "shift=0,sleep=off", "base=2026-01-01,clock=vm", "-seed 7", "interval=20", "-cpu max,-monitor,-erms,",
 				"nokaslr norandmaps mitigations=off transparent_hugepage=never", "cpu,node-id=1,socket-id=1", "ioeventfd=off",
 			},
 			lacks: []string{"-plugin", "tsc=reliable", "no_timer_check"},
@@ -69,7 +69,7 @@ func TestCommandLines(t *testing.T) {
 		"deterministic and slow": {
 			machine: Machine{Mode: Deterministic, Clock: plugin, InstructionNs: 8},
 			clock:   ClockPerVCPU,
-			has:     []string{"-plugin /clock.so,quantum=8000,pause=800", "-icount shift=3,sleep=off"},
+			has:     []string{"-plugin /clock.so,quantum=4000,pause=800", "-icount shift=3,sleep=off"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
