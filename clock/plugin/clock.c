@@ -51,6 +51,8 @@ enum {
 	MAX_SLICE_NS = 1000000,    /* so that QEMU can stop a guest that is never idle */
 };
 
+enum slice { SLICE_RAN, SLICE_PAUSED, SLICE_STUCK };
+
 struct vcpu {
 	CPUState *cpu; /* NULL: not there */
 	int64_t time_ns;
@@ -161,8 +163,7 @@ static void account(void)
 	}
 	counting->nr_insns += fresh;
 	counting->time_ns += icount_to_ns(fresh);
-	if (pause_ns)
-		counting->time_ns += new_pauses() * pause_ns;
+	counting->time_ns += new_pauses() * pause_ns;
 }
 
 /* When all vCPUs are halted QEMU jumps to the next timer: follow it. */
@@ -224,22 +225,30 @@ static int64_t next_timer(void)
 	return ns;
 }
 
-/* Runs a slice. False: it did nothing, and QEMU's own loop has to find out why. */
-static bool run_slice(struct vcpu *v, int64_t ns)
+/*
+ * Runs a slice of at most so long. What another thread of QEMU has asked a vCPU to exit
+ * for is served by the exit: the first try may execute nothing.
+ */
+static enum slice run_slice(struct vcpu *v, int64_t ns)
 {
 	int64_t insn_ns = icount_to_ns(1);
-	uint64_t before = v->nr_insns;
+	uint64_t insns = v->nr_insns;
+	uint64_t pauses = counted_pauses;
 
-	counting = v;
-	current_cpu = v->cpu;
-	icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
-	int why = tcg_cpu_exec(v->cpu);
-	icount_process_data(v->cpu);
-	account();
-	if (why == EXCP_ATOMIC)
-		cpu_exec_step_atomic(v->cpu);
-	stats.slices++;
-	return v->nr_insns != before;
+	for (int tries = 0; tries < 2 && v->nr_insns == insns; tries++) {
+		counting = v;
+		current_cpu = v->cpu;
+		icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
+		int why = tcg_cpu_exec(v->cpu);
+		icount_process_data(v->cpu);
+		account();
+		if (why == EXCP_ATOMIC)
+			cpu_exec_step_atomic(v->cpu);
+		stats.slices++;
+	}
+	if (v->nr_insns == insns)
+		return SLICE_STUCK;
+	return counted_pauses == pauses ? SLICE_RAN : SLICE_PAUSED;
 }
 
 static bool is_alone(const struct vcpu *v)
@@ -281,6 +290,35 @@ static bool begin_round(void)
 }
 
 /*
+ * A turn lasts until the vCPU's time has come to its end, it halts or it pauses: all of
+ * which the guest decides. Whatever else ends a slice, such as another thread of QEMU at
+ * some moment of the host's, does not end the turn. False: QEMU's loop has to go on.
+ */
+static bool take_turn(struct vcpu *v)
+{
+	while (v->cpu && !cpu_thread_is_idle(v->cpu)) {
+		int64_t ns;
+
+		if (!cpu_can_run(v->cpu) || !cpu_work_list_empty(v->cpu))
+			return false;
+		if (v->time_ns < shared_time())
+			v->time_ns = shared_time();
+		ns = slice_length(v);
+		if (ns <= 0)
+			break;
+		switch (run_slice(v, ns)) {
+		case SLICE_RAN:
+			break;
+		case SLICE_PAUSED:
+			return true;
+		case SLICE_STUCK:
+			return false;
+		}
+	}
+	return true;
+}
+
+/*
  * Runs the busy vCPUs in turn until a timer is due, none is left, or QEMU has
  * something else to do. QEMU's loop, from which this is called, would do the same: but
  * it takes its locks and looks for timers several times in each turn, and it enters the
@@ -296,22 +334,8 @@ static void run_in_turn(void)
 	CPUState *caller = current_cpu;
 
 	in_turns = true;
-	while (turn || begin_round()) {
-		struct vcpu *v = &vcpus[turn];
-
-		if (v->cpu && !cpu_thread_is_idle(v->cpu)) {
-			int64_t ns;
-
-			if (!cpu_can_run(v->cpu) || !cpu_work_list_empty(v->cpu))
-				break;
-			if (v->time_ns < shared_time())
-				v->time_ns = shared_time();
-			ns = slice_length(v);
-			if (ns > 0 && !run_slice(v, ns))
-				break;
-		}
+	while ((turn || begin_round()) && take_turn(&vcpus[turn]))
 		turn = (turn + 1) % nr_vcpus;
-	}
 	in_turns = false;
 	counting = find_vcpu(caller);
 	current_cpu = caller;
@@ -537,10 +561,8 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 		fprintf(stderr, "clock: CPUState.running not found in this QEMU\n");
 		return -1;
 	}
-	if (pause_ns) {
-		pauses = qemu_plugin_scoreboard_new(sizeof(uint64_t));
-		qemu_plugin_register_vcpu_tb_trans_cb(id, count_pauses, NULL);
-	}
+	pauses = qemu_plugin_scoreboard_new(sizeof(uint64_t));
+	qemu_plugin_register_vcpu_tb_trans_cb(id, count_pauses, NULL);
 	qemu_plugin_register_vcpu_init_cb(id, vcpu_appears, NULL);
 	qemu_plugin_register_vcpu_exit_cb(id, vcpu_disappears, NULL);
 	qemu_plugin_register_atexit_cb(id, at_exit, NULL);
