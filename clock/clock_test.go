@@ -88,6 +88,29 @@ func TestPluginPassesSelfCheck(t *testing.T) {
 	}
 }
 
+// Threads of QEMU interrupt vCPUs now and then. That must not end a turn: the answers
+// are those of an undisturbed guest, to the last nanosecond.
+func TestOtherThreadsDoNotMoveTheClock(t *testing.T) {
+	path, qemuPath, version := plugin(t)
+	disturb := filepath.Join(t.TempDir(), "disturb.so")
+	if err := clock.BuildPlugin(t.Context(), version, "testdata/disturb.c", disturb); err != nil {
+		t.Fatal(err)
+	}
+	want, err := clock.Answers(t.Context(), qemuPath, version, clock.ClockArgs(path))
+	if err != nil {
+		t.Fatalf("self-check: %v", err)
+	}
+	for range 5 {
+		got, err := clock.Answers(t.Context(), qemuPath, version, append(clock.ClockArgs(path), "-plugin", disturb))
+		if err != nil {
+			t.Fatalf("self-check beside a thread that interrupts: %v", err)
+		}
+		if got != want {
+			t.Fatalf("a thread that interrupts moved the clock: it says\n%s\nundisturbed\n%s", got, want)
+		}
+	}
+}
+
 func TestSelfCheckNoticesASharedClock(t *testing.T) {
 	qemuPath, version := qemu(t)
 	reason, _, err := clock.Check(t.Context(), qemuPath, version, sharedClock)

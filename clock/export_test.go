@@ -2,7 +2,10 @@
 
 package clock
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // ClockArgs lets tests start a QEMU of their own.
 var ClockArgs = clockArgs
@@ -20,4 +23,33 @@ func Check(ctx context.Context, qemu, version string, args []string) (reason str
 	}
 	v, err := check(ctx, qemu, b.firmware, args)
 	return v.Reason, v.Unsupported, err
+}
+
+// Answers runs the self-check with the given clock arguments and returns what the
+// firmware measured.
+func Answers(ctx context.Context, qemu, version string, args []string) (string, error) {
+	api, err := apiFor(version)
+	if err != nil {
+		return "", err
+	}
+	b, err := build(ctx, api, version)
+	if err != nil {
+		return "", err
+	}
+	v, err := check(ctx, qemu, b.firmware, args)
+	if err == nil && !v.Passed {
+		err = errors.New(v.Reason)
+	}
+	return v.Output, err
+}
+
+// BuildPlugin compiles another plugin for that QEMU.
+func BuildPlugin(ctx context.Context, version, source, out string) error {
+	api, err := apiFor(version)
+	if err != nil {
+		return err
+	}
+	args := pluginArgs(api)
+	args[len(args)-2], args[len(args)-1] = out, source
+	return runIn(ctx, ".", args)
 }
