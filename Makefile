@@ -36,7 +36,7 @@ help: ## this list
 demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners, PostgreSQL at a CPU limit: stock kernel, tuned, Temper; writes a page below out/
 	out/temper-lab demo $(ARGS)
 
-bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours; goes on where it ended
+bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours; goes on where it ended; ARGS='--only burst,wakeup' for a part
 	out/temper-lab campaign bench/campaign.yaml --out $(BENCH) $(ARGS)
 	out/temper-lab verify $(BENCH)-*
 

@@ -37,6 +37,7 @@ type entry struct {
 type listed struct {
 	programs  programs
 	list, out string
+	only      []string
 	jobs      int
 	dry       bool
 }
@@ -48,16 +49,19 @@ func newCampaign() *cobra.Command {
 		Short: "Run a list of scenarios, unattended",
 		Long: `Campaign runs every entry of a list in FILE, one after the other, as temper-lab run
 would. Records of an entry go to PREFIX-NAME. An interrupted campaign goes on where
-it ended with the same command, and runs that failed are tried again.
+it ended with the same command, and runs that failed are tried again. With --only
+it takes a part of the list, which the whole then need not do again.
 
 ` + exitCodes,
 		Example: `  temper-lab campaign bench/campaign.yaml --dry-run
-  temper-lab campaign bench/campaign.yaml --list quick --out out/quick`,
+  temper-lab campaign bench/campaign.yaml --list quick --out out/quick
+  temper-lab campaign bench/campaign.yaml --only burst,wakeup`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.list, "list", "full", "the `list` in FILE to run")
+	f.StringSliceVar(&l.only, "only", nil, "entries of the list to run, by name (default: all)")
 	f.StringVar(&l.out, "out", filepath.Join("out", "bench"), "`PREFIX` of the record directories")
 	f.IntVar(&l.jobs, "jobs", runtime.NumCPU(), "guests at once; changes no figure, time is virtual")
 	f.BoolVar(&l.dry, "dry-run", false, "only list what would be run")
@@ -105,8 +109,14 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 		slices.Sort(known)
 		return nil, fmt.Errorf("read campaign %s: no list %q: it has %s", file, l.list, strings.Join(known, ", "))
 	}
+	if err := l.knows(entries); err != nil {
+		return nil, fmt.Errorf("read campaign %s: %w", file, err)
+	}
 	var out []*run.Campaign
 	for i, e := range entries {
+		if len(l.only) > 0 && !slices.Contains(l.only, e.name()) {
+			continue
+		}
 		topologies := e.Topologies
 		if len(topologies) == 0 {
 			topologies = []string{e.Topology}
@@ -120,11 +130,28 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 			if slices.ContainsFunc(c.Arms, func(a bench.Arm) bool { return a.Exec != nil }) {
 				return nil, fmt.Errorf("read campaign %s: %s[%d]: exec: arms are for temper-lab run", file, l.list, i)
 			}
-			c.Dir = l.out + "-" + orDefault(e.Name, e.Scenario)
+			c.Dir = l.out + "-" + e.name()
 			out = append(out, c)
 		}
 	}
 	return out, nil
+}
+
+// name is what the entry's record directory ends with.
+func (e entry) name() string { return orDefault(e.Name, e.Scenario) }
+
+// knows returns an error if an entry is asked for that the list does not have.
+func (l *listed) knows(entries []entry) error {
+	var known []string
+	for _, e := range entries {
+		known = append(known, e.name())
+	}
+	for _, name := range l.only {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("no entry %q in list %q: it has %s", name, l.list, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // outline lists campaigns with how much there is to do.
