@@ -93,7 +93,7 @@ func TestPluginPassesSelfCheck(t *testing.T) {
 func TestOtherThreadsDoNotMoveTheClock(t *testing.T) {
 	path, qemuPath, version := plugin(t)
 	disturb := filepath.Join(t.TempDir(), "disturb.so")
-	if err := clock.BuildPlugin(t.Context(), version, "testdata/disturb.c", disturb); err != nil {
+	if err := clock.BuildPlugin(t.Context(), version, "plugin/testdata/disturb.c", disturb); err != nil {
 		t.Fatal(err)
 	}
 	want, err := clock.Answers(t.Context(), qemuPath, version, clock.ClockArgs(path))

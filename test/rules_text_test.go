@@ -34,7 +34,7 @@ func licenceOf(name string) string {
 	switch {
 	case inBPF(name):
 		return "GPL-2.0"
-	case isC(name) && path.Dir(name) == "clock/plugin":
+	case isC(name) && strings.HasPrefix(name, "clock/plugin/"):
 		return "GPL-2.0-or-later"
 	}
 	return "Apache-2.0"

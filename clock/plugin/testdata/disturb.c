@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "../plugin/qemu.h"
+#include "../qemu.h"
 
 EXPORT int qemu_plugin_version = CLOCK_API;
 
