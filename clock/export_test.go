@@ -13,34 +13,30 @@ var ClockArgs = clockArgs
 // Check runs the self-check with the given clock arguments and says why it
 // failed, empty if it passed.
 func Check(ctx context.Context, qemu, version string, args []string) (reason string, refused bool, err error) {
-	api, err := apiFor(version)
-	if err != nil {
-		return "", false, err
-	}
-	b, err := build(ctx, api, version)
-	if err != nil {
-		return "", false, err
-	}
-	v, err := check(ctx, qemu, b.firmware, args)
+	v, err := selfCheck(ctx, qemu, version, args)
 	return v.Reason, v.Unsupported, err
 }
 
 // Answers runs the self-check with the given clock arguments and returns what the
 // firmware measured.
 func Answers(ctx context.Context, qemu, version string, args []string) (string, error) {
-	api, err := apiFor(version)
-	if err != nil {
-		return "", err
-	}
-	b, err := build(ctx, api, version)
-	if err != nil {
-		return "", err
-	}
-	v, err := check(ctx, qemu, b.firmware, args)
+	v, err := selfCheck(ctx, qemu, version, args)
 	if err == nil && !v.Passed {
 		err = errors.New(v.Reason)
 	}
 	return v.Output, err
+}
+
+func selfCheck(ctx context.Context, qemu, version string, args []string) (verdict, error) {
+	api, err := apiFor(version)
+	if err != nil {
+		return verdict{}, err
+	}
+	b, err := build(ctx, api, version)
+	if err != nil {
+		return verdict{}, err
+	}
+	return check(ctx, qemu, b.firmware, args)
 }
 
 // BuildPlugin compiles another plugin for that QEMU.

@@ -24,7 +24,9 @@
  *       the host's clock: two runs are identical.
  *
  * How: AccelOpsClass holds the functions by which QEMU reads its clock and raises
- * interrupts; three of them are replaced. Of QEMU's structures nothing is assumed
+ * interrupts; three of them are replaced. When QEMU asks for the time to begin a
+ * slice, the vCPUs have their turns before the answer, by functions that it exports
+ * (run_in_turn). Of QEMU's structures nothing is assumed
  * but that they contain these pointers (found by value) and CPUState.running
  * (found by letting QEMU set it). A QEMU in which they are not found is refused.
  *
