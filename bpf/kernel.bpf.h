@@ -221,6 +221,7 @@ static __always_inline bool was_asked(u64 enq_flags)
 
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
+#define SCX_ENQ_REENQ (1ULL << 40) /* by scx_bpf_dsq_reenq */
 
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL
@@ -287,6 +288,9 @@ extern bool scx_bpf_dsq_insert___v2(struct task_struct *p, u64 dsq_id, u64 slice
 				    u64 enq_flags) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local___v2(u64 dsq_id, u64 enq_flags) __ksym __weak;
+
+/* v7.1: whoever waits in a CPU's own queue goes through enqueue once more, a little later. */
+extern void scx_bpf_dsq_reenq(u64 dsq_id, u64 reenq_flags) __ksym __weak;
 
 /* True where the kernel has the weak kfunc; a constant to the verifier. */
 #define ksym_exists(sym) (!!(void *)(sym))

@@ -123,10 +123,13 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	if (is_bound_to_cpu(p)) {
 		struct cpu_ctx *cctx = put_off_leave(p) ? try_lookup_cpu(prev_cpu) : NULL;
 		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
-		if (cctx)
+		if (cctx) {
 			cctx->leaver_waits = true;
-		else
+		} else if (!(enq_flags & SCX_ENQ_REENQ)) {
+			/* Passed by itself, it is no reason to begin anew: two would without end. */
+			pass_by(prev_cpu);
 			enq_flags |= SCX_ENQ_PREEMPT;
+		}
 		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 		return;
 	}

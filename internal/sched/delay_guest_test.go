@@ -3,8 +3,12 @@
 package sched
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf/link"
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
@@ -120,4 +124,65 @@ func TestSwitchCost(t *testing.T) {
 		}
 	}
 	stillAttached(t, s)
+}
+
+// A kernel thread of a CPU goes before all others there. Whoever was placed on that CPU a
+// moment before, to run at once, is placed anew: another CPU runs background.
+func TestKernelThreadHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	// Above what a preemption takes, half of what the kernel thread does.
+	const longest = 100 * time.Microsecond
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	keepKernelThreadsBusy(t)
+	spinners(t, low, 16, anyCPU)
+	delays(t, pod, 4000, anyCPU)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	t.Logf("%d wakeups, p99 %s, max %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
+		critical.WakeupDelay.Quantile(0.99), critical.WakeupDelay.Max, critical.Inversion, critical.InversionMax)
+	if critical.InversionMax > longest {
+		t.Errorf("background ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}
+
+// keepKernelThreadsBusy has kernel threads of all CPUs wake until the test ends, as they
+// do where containers come and go: to free a cgroup takes work of several. Each work
+// takes long.
+func keepKernelThreadsBusy(t *testing.T) {
+	t.Helper()
+	var programs kworkertestPrograms
+	if err := loadKworkertestObjects(&programs, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = programs.Close() })
+	works, err := link.AttachTracing(link.TracingOptions{Program: programs.WorkForLong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = works.Close() })
+	over, ended := make(chan struct{}), make(chan struct{})
+	dir := filepath.Join(testCgroup(t, "containers"), "container")
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				_ = os.Mkdir(dir, 0o755)
+				_ = os.Remove(dir)
+				pause(5 * time.Millisecond)
+			}
+		}
+	}()
+	t.Cleanup(func() { close(over); <-ended })
 }
