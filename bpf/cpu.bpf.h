@@ -31,6 +31,7 @@ struct cpu_ctx {
 	u32 rescues; /* tasks in this CPU's rescue queue */
 	bool leaver_waits; /* behind what runs next, until it can leave (leave.bpf.h) */
 	bool released; /* it was critical and no longer is: others may be let in */
+	bool releases; /* cpu_release is at work: programs called by the kernel meanwhile nest */
 	bool fetched_idle; /* what runs next was fetched from a queue by the idle CPU */
 } __attribute__((aligned(64)));
 

@@ -144,6 +144,8 @@ struct task_struct {
 	char comm[16];
 };
 
+struct scx_cpu_release_args;
+
 struct scx_init_task_args {
 	bool fork;
 };
@@ -180,6 +182,7 @@ struct sched_ext_ops {
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
 	void (*update_idle)(s32 cpu, bool idle);
+	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
@@ -289,8 +292,13 @@ extern bool scx_bpf_dsq_insert___v2(struct task_struct *p, u64 dsq_id, u64 slice
 extern bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
 extern bool scx_bpf_dsq_move_to_local___v2(u64 dsq_id, u64 enq_flags) __ksym __weak;
 
-/* v7.1: whoever waits in a CPU's own queue goes through enqueue once more, a little later. */
+/*
+ * Whoever waits in a CPU's own queue goes through enqueue once more, a little later:
+ * v7.1. Before, only in its own CPU's, and before v6.19 only from cpu_release, at once.
+ */
 extern void scx_bpf_dsq_reenq(u64 dsq_id, u64 reenq_flags) __ksym __weak;
+extern void scx_bpf_reenqueue_local___v2(void) __ksym __weak;
+extern u32 scx_bpf_reenqueue_local(void) __ksym __weak;
 
 /* True where the kernel has the weak kfunc; a constant to the verifier. */
 #define ksym_exists(sym) (!!(void *)(sym))

@@ -292,6 +292,48 @@ static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 	return guess && due == MAYBE_DUE ? (s32)own : -1;
 }
 
+/* Does a thread of another group wait in a queue that may run on cpu? Of a long line, its first. */
+__noinline int another_waits(u64 dsq, s32 cpu, u64 group, u32 looks)
+{
+	struct bpf_iter_scx_dsq it;
+	int waits = 0, i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	for_each_num(i, 0, looks) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+		if (!p)
+			break;
+		if (may_run_on(p, cpu) && !is_of_group(p, group)) {
+			waits = 1;
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return waits;
+}
+
+/*
+ * Groups meet when one's thread runs after the other's. As slices end at ticks, they may
+ * take turns for seconds so that each has the same CPUs again: before they are taken for
+ * groups with CPUs of their own, a look at who waits tells.
+ */
+static __always_inline void notice_waiting(const struct task_ctx *tctx, struct group_ctx *group,
+					   u32 tier, s32 cpu, u64 now)
+{
+	s64 since = elapsed(group->met_at, now);
+	struct cpu_ctx *cctx;
+
+	one_copy(tier);
+	if (tier >= TEMPER_TIERS || since < (s64)WAIT_BOUND_NS / 2 || is_alone(group->met_at, now))
+		return;
+	cctx = try_lookup_cpu(cpu);
+	if (cctx && another_waits(tier_dsq(tier, cpu_llc(cpu)), cpu, tctx->group_id, DUE_MAX_LOOKS))
+		cctx->met_at[tier] = group->met_at = met_at[tier] = now;
+}
+
 /* Does anybody who waits in a queue want a CPU that p may use? Of a long line, its first. */
 __noinline int is_contended(u64 dsq, struct task_struct *p __arg_trusted, u32 looks)
 {

@@ -15,7 +15,8 @@
  *       behind pods: they go to the head of their own CPU.
  *   I3  No task waits in a queue while a lower tier runs on a CPU it may use:
  *       who queues looks for a victim afterwards, who begins to run a lower
- *       tier looks into the queues afterwards (queued_seq).
+ *       tier looks into the queues afterwards (queued_seq). Nor in a CPU's own
+ *       queue: who is overtaken there is placed anew (pass_by, cpu_release).
  *   I4  Every queued task runs within WAIT_BOUND_NS (policy.bpf.h).
  *   I5  If the agent dies, the last plan stays in force until the dead-man
  *       returns the node to the kernel's scheduler.
@@ -180,6 +181,7 @@ static __always_inline s32 due_llc(const struct task_struct *prev, struct task_c
 	one_copy(tier);
 	if (!group || tier >= TEMPER_TIERS)
 		return cpu_llc(cpu);
+	notice_waiting(tctx, group, tier, cpu, now);
 	tag = own_tag(group, tctx, ran);
 	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
 		return -1;
@@ -403,6 +405,26 @@ void SCHED_OP(update_idle, s32 cpu, bool idle)
 		scx_bpf_kick_cpu(cpu, 0);
 }
 
+/*
+ * I3, for whoever ran on a CPU, or was placed there, when a real-time thread takes it: the
+ * kernel keeps them in that CPU's own queue. v7.2 calls it deprecated, in favour of a look
+ * at each switch, which would cost all of them.
+ */
+void SCHED_OP(cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+
+	if (ksym_exists(scx_bpf_dsq_reenq)) {
+		scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
+	} else if (ksym_exists(scx_bpf_reenqueue_local___v2)) {
+		scx_bpf_reenqueue_local___v2();
+	} else if (cctx) {
+		cctx->releases = true;
+		scx_bpf_reenqueue_local();
+		cctx->releases = false;
+	}
+}
+
 s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_args *args)
 {
 	struct task_ctx *tctx;
@@ -564,6 +586,7 @@ struct sched_ext_ops temper_ops = {
 	.running = (void *)temper_running,
 	.stopping = (void *)temper_stopping,
 	.update_idle = (void *)temper_update_idle,
+	.cpu_release = (void *)temper_cpu_release,
 	.init_task = (void *)temper_init_task,
 	.enable = (void *)temper_enable,
 	.disable = (void *)temper_disable,

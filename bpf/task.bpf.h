@@ -119,17 +119,23 @@ static __always_inline bool is_per_cpu_kthread(const struct task_struct *p)
 }
 
 /*
- * BPF programs run with migration disabled: a count of one on the running task
- * itself is our own. Without CONFIG_PREEMPT_RCU kernels from 6.18 on do not
- * count themselves, and to move such a task would eject us.
+ * BPF programs run with migration disabled: a count of one on the running task itself is
+ * our own, of two where cpu_release has the kernel call enqueue. Without
+ * CONFIG_PREEMPT_RCU kernels from 6.18 on do not count themselves, and to move such a
+ * task would eject us.
  */
 static __always_inline bool is_migration_disabled(const struct task_struct *p)
 {
-	if (!prog_counts_itself)
-		return p->migration_disabled;
-	if (p->migration_disabled == 1)
-		return (struct task_struct *)bpf_get_current_task_btf() != p;
-	return p->migration_disabled;
+	u32 times = p->migration_disabled, own = 1;
+	struct cpu_ctx *cctx;
+
+	if (!times || !prog_counts_itself || (struct task_struct *)bpf_get_current_task_btf() != p)
+		return times;
+	if (times == 2) {
+		cctx = try_lookup_cpu(bpf_get_smp_processor_id());
+		own += cctx && cctx->releases;
+	}
+	return times > own;
 }
 
 /*

@@ -64,6 +64,7 @@ func adapt(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 var superseded = map[string]string{
 	"scx_bpf_dsq_insert":                 "scx_bpf_dsq_insert___v2",
 	"scx_bpf_dsq_move_to_local":          "scx_bpf_dsq_move_to_local___v2",
+	"scx_bpf_reenqueue_local":            "scx_bpf_reenqueue_local___v2",
 	"bpf_task_work_schedule_resume_impl": "bpf_task_work_schedule_resume",
 }
 

@@ -186,3 +186,32 @@ func keepKernelThreadsBusy(t *testing.T) {
 	}()
 	t.Cleanup(func() { close(over); <-ended })
 }
+
+// A real-time thread goes before every tier. Whoever ran there, or was to, goes on where
+// background runs.
+func TestRealTimeThreadHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	// Above what a preemption takes, a tenth of what the real-time thread does.
+	const longest = 100 * time.Microsecond
+	s := attach(t, Config{})
+	pod, low, rt := testCgroup(t, "pod"), testCgroup(t, "low"), testCgroup(t, "rt")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, low, 16, anyCPU)
+	start(t, rt, "burst")
+	nappers(t, pod, 2)
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	time.Sleep(time.Second)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	t.Logf("%d wakeups, p99 %s, worst wait %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
+		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
+	if critical.InversionMax > longest {
+		t.Errorf("background ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}

@@ -189,6 +189,7 @@ const (
 	schedProgTemperCgroupSetWeight    = "temper_cgroup_set_weight"
 	schedProgTemperCpuOffline         = "temper_cpu_offline"
 	schedProgTemperCpuOnline          = "temper_cpu_online"
+	schedProgTemperCpuRelease         = "temper_cpu_release"
 	schedProgTemperDisable            = "temper_disable"
 	schedProgTemperDispatch           = "temper_dispatch"
 	schedProgTemperEnable             = "temper_enable"
@@ -271,6 +272,7 @@ type schedProgramSpecs struct {
 	TemperCgroupSetWeight    *ebpf.ProgramSpec `ebpf:"temper_cgroup_set_weight"`
 	TemperCpuOffline         *ebpf.ProgramSpec `ebpf:"temper_cpu_offline"`
 	TemperCpuOnline          *ebpf.ProgramSpec `ebpf:"temper_cpu_online"`
+	TemperCpuRelease         *ebpf.ProgramSpec `ebpf:"temper_cpu_release"`
 	TemperDisable            *ebpf.ProgramSpec `ebpf:"temper_disable"`
 	TemperDispatch           *ebpf.ProgramSpec `ebpf:"temper_dispatch"`
 	TemperEnable             *ebpf.ProgramSpec `ebpf:"temper_enable"`
@@ -426,6 +428,7 @@ type schedPrograms struct {
 	TemperCgroupSetWeight    *ebpf.Program `ebpf:"temper_cgroup_set_weight"`
 	TemperCpuOffline         *ebpf.Program `ebpf:"temper_cpu_offline"`
 	TemperCpuOnline          *ebpf.Program `ebpf:"temper_cpu_online"`
+	TemperCpuRelease         *ebpf.Program `ebpf:"temper_cpu_release"`
 	TemperDisable            *ebpf.Program `ebpf:"temper_disable"`
 	TemperDispatch           *ebpf.Program `ebpf:"temper_dispatch"`
 	TemperEnable             *ebpf.Program `ebpf:"temper_enable"`
@@ -453,6 +456,7 @@ func (p *schedPrograms) Close() error {
 		p.TemperCgroupSetWeight,
 		p.TemperCpuOffline,
 		p.TemperCpuOnline,
+		p.TemperCpuRelease,
 		p.TemperDisable,
 		p.TemperDispatch,
 		p.TemperEnable,

@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 		spin(envInt(threadsEnv, 1), burn)
 	case "nap":
 		spin(envInt(threadsEnv, 1), nap)
+	case "burst":
+		bind(0)
+		burst()
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
@@ -110,6 +113,24 @@ func nap() {
 	}
 }
 
+// burst computes for a millisecond and sleeps for two, before all who are not of the
+// real-time classes.
+func burst() {
+	const fifo = 1
+	priority := int32(1)
+	if _, _, err := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, fifo, uintptr(unsafe.Pointer(&priority))); err != 0 {
+		fmt.Fprintln(os.Stderr, "sched_setscheduler:", err)
+		os.Exit(1)
+	}
+	rest := unix.NsecToTimespec(2_000_000)
+	for {
+		for began := monotonic(); monotonic()-began < time.Millisecond; {
+			continue
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
+	}
+}
+
 // wake sleeps to n instants, a millisecond and a bit apart so that they wander
 // over the tick, and prints how late it ran each time, in ns.
 func wake(n int) {
@@ -172,7 +193,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" {
+	if role == "spin" || role == "nap" || role == "burst" {
 		startNow(t, cmd)
 	}
 	return cmd
