@@ -330,6 +330,17 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_dsq_move_to_local(dsq_id);
 }
 
+/* From cpu_release, of its CPU. */
+static __always_inline void reenqueue_local(s32 cpu)
+{
+	if (ksym_exists(scx_bpf_dsq_reenq))
+		scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
+	else if (ksym_exists(scx_bpf_reenqueue_local___v2))
+		scx_bpf_reenqueue_local___v2();
+	else
+		scx_bpf_reenqueue_local();
+}
+
 /* A loop that the verifier checks once, however often it runs. */
 #define for_each_num(i, start, end)                                                   \
 	for (struct bpf_iter_num __it __attribute__((cleanup(bpf_iter_num_destroy))), \

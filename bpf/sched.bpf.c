@@ -414,15 +414,11 @@ void SCHED_OP(cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 
-	if (ksym_exists(scx_bpf_dsq_reenq)) {
-		scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
-	} else if (ksym_exists(scx_bpf_reenqueue_local___v2)) {
-		scx_bpf_reenqueue_local___v2();
-	} else if (cctx) {
-		cctx->releases = true;
-		scx_bpf_reenqueue_local();
-		cctx->releases = false;
-	}
+	if (!cctx)
+		return;
+	cctx->releases = true;
+	reenqueue_local(cpu);
+	cctx->releases = false;
 }
 
 s32 SCHED_OP_SLEEPABLE(init_task, struct task_struct *p, struct scx_init_task_args *args)

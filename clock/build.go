@@ -20,7 +20,7 @@ import (
 
 const compiler = "gcc"
 
-//go:embed plugin/clock.c plugin/qemu.h selfcheck
+//go:embed plugin/clock.c plugin/trace.c plugin/qemu.h selfcheck
 var sources embed.FS
 
 // built is the plugin and the self-check's firmware in the cache. The key in
@@ -29,6 +29,7 @@ type built struct {
 	dir      string
 	plugin   string
 	firmware string
+	tracer   string // the plugin with a trace, compiled when it is asked for
 }
 
 var versionPattern = regexp.MustCompile(`(\d+)\.(\d+)`)
@@ -72,6 +73,7 @@ func build(ctx context.Context, api int, version string) (built, error) {
 		dir:      dir,
 		plugin:   filepath.Join(dir, "clock.so"),
 		firmware: filepath.Join(dir, "selfcheck.bin"),
+		tracer:   filepath.Join(dir, "trace.so"),
 	}
 	if exists(b.plugin) && exists(b.firmware) {
 		return b, nil
@@ -100,6 +102,31 @@ func sourceKey(parts ...string) (string, error) {
 }
 
 func (b built) compile(ctx context.Context, api int) error {
+	return b.inWork(func(work string) error {
+		for _, args := range [][]string{pluginArgs(api, "clock"), firmwareArgs(), imageArgs()} {
+			if err := runIn(ctx, work, args); err != nil {
+				return err
+			}
+		}
+		return errors.Join(
+			os.Rename(filepath.Join(work, "selfcheck.bin"), b.firmware),
+			os.Rename(filepath.Join(work, "clock.so"), b.plugin),
+		)
+	})
+}
+
+// compileTracer adds the plugin that is the clock and a trace.
+func (b built) compileTracer(ctx context.Context, api int) error {
+	return b.inWork(func(work string) error {
+		if err := runIn(ctx, work, pluginArgs(api, "trace")); err != nil {
+			return err
+		}
+		return os.Rename(filepath.Join(work, "trace.so"), b.tracer)
+	})
+}
+
+// inWork calls a function with a directory that has the sources, below b's own.
+func (b built) inWork(compile func(dir string) error) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return fmt.Errorf("create plugin cache: %w", err)
 	}
@@ -111,23 +138,15 @@ func (b built) compile(ctx context.Context, api int) error {
 	if err := os.CopyFS(work, sources); err != nil {
 		return fmt.Errorf("copy plugin sources: %w", err)
 	}
-	for _, args := range [][]string{pluginArgs(api), firmwareArgs(), imageArgs()} {
-		if err := runIn(ctx, work, args); err != nil {
-			return err
-		}
-	}
-	return errors.Join(
-		os.Rename(filepath.Join(work, "selfcheck.bin"), b.firmware),
-		os.Rename(filepath.Join(work, "clock.so"), b.plugin),
-	)
+	return compile(work)
 }
 
-func pluginArgs(api int) []string {
+func pluginArgs(api int, name string) []string {
 	return []string{
 		compiler, "-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden",
 		// current_cpu is one of QEMU's own thread variables: reached like these.
 		"-ftls-model=initial-exec",
-		fmt.Sprintf("-DCLOCK_API=%d", api), "-o", "clock.so", "plugin/clock.c",
+		fmt.Sprintf("-DCLOCK_API=%d", api), "-o", name + ".so", "plugin/" + name + ".c",
 	}
 }
 

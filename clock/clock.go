@@ -31,6 +31,7 @@ package clock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -58,20 +59,47 @@ var (
 // Building and checking take a few seconds, once for each QEMU; results are
 // kept in the user's cache directory.
 func Plugin(ctx context.Context, qemuPath, version string) (string, error) {
-	api, err := apiFor(version)
+	b, _, err := checked(ctx, qemuPath, version)
+	return b.plugin, err
+}
+
+// Tracer returns the path of a plugin that is the same clock, and writes which
+// functions of the guest's kernel run: its first option is trace=FILE
+// (plugin/trace.c). The guest does not notice. For QEMU before 11.1.
+func Tracer(ctx context.Context, qemuPath, version string) (string, error) {
+	b, api, err := checked(ctx, qemuPath, version)
 	if err != nil {
 		return "", err
+	}
+	if api > newestTraced {
+		return "", fmt.Errorf("trace under QEMU %s, 11.0 is the newest that can be: %w", version, ErrUnsupported)
+	}
+	if exists(b.tracer) {
+		return b.tracer, nil
+	}
+	return b.tracer, b.compileTracer(ctx, api)
+}
+
+// newestTraced is the last version of the plugin API that plugin/trace.c is
+// written for.
+const newestTraced = 4
+
+// checked is what was built for a QEMU and measured right with it.
+func checked(ctx context.Context, qemuPath, version string) (built, int, error) {
+	api, err := apiFor(version)
+	if err != nil {
+		return built{}, 0, err
 	}
 	b, err := build(ctx, api, version)
 	if err != nil {
-		return "", err
+		return built{}, 0, err
 	}
 	v, err := b.verdict(ctx, qemuPath)
 	if err != nil {
-		return "", err
+		return built{}, 0, err
 	}
 	if err := v.err(); err != nil {
-		return "", err
+		return built{}, 0, err
 	}
-	return b.plugin, nil
+	return b, api, nil
 }

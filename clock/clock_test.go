@@ -111,6 +111,66 @@ func TestOtherThreadsDoNotMoveTheClock(t *testing.T) {
 	}
 }
 
+// Whoever looks changes nothing: with a trace of what it does the guest gives the same
+// answers, to the last nanosecond.
+func TestTraceDoesNotMoveTheClock(t *testing.T) {
+	path, qemuPath, version := plugin(t)
+	tracer, err := clock.Tracer(t.Context(), qemuPath, version)
+	if errors.Is(err, clock.ErrUnsupported) {
+		t.Skip(err) // a QEMU newer than the guests' own
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := clock.Answers(t.Context(), qemuPath, version, clock.ClockArgs(path))
+	if err != nil {
+		t.Fatalf("self-check: %v", err)
+	}
+	dir := t.TempDir()
+	points, trace := filepath.Join(dir, "points"), filepath.Join(dir, "trace")
+	// The processor's first instruction, which has no task.
+	if err := os.WriteFile(points, []byte("out "+trace+"\ntask 0 4 8\nat fffffff0 1 reset\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := clock.Answers(t.Context(), qemuPath, version, clock.ClockArgs(tracer+",trace="+points))
+	if err != nil {
+		t.Fatalf("self-check with a trace: %v", err)
+	}
+	if got != want {
+		t.Errorf("with a trace the guest says\n%s\nwithout\n%s", got, want)
+	}
+	calls, err := os.ReadFile(trace)
+	if err != nil || !strings.HasPrefix(string(calls), "0 0 reset\t") {
+		t.Errorf("trace %q, %v; want the first vCPU's reset at 0", calls, err)
+	}
+}
+
+func TestTracerRefusesInOneLine(t *testing.T) {
+	_, qemuPath, version := plugin(t)
+	tracer, err := clock.Tracer(t.Context(), qemuPath, version)
+	if errors.Is(err, clock.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(t.TempDir(), "points")
+	if err := os.WriteFile(bad, []byte("at nowhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for option, want := range map[string]string{
+		"":                "trace: want trace=FILE",
+		",trace=/nowhere": "trace: want trace=FILE",
+		",trace=" + bad:   "trace: " + bad + ": at nowhere",
+	} {
+		args := append(clock.ClockArgs(tracer+option), "-nodefaults", "-display", "none", "-smp", "2", "-m", "16")
+		out, err := exec.CommandContext(t.Context(), qemuPath, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("QEMU with %q ended with %v and printed\n%swant %q", option, err, out, want)
+		}
+	}
+}
+
 func TestSelfCheckNoticesASharedClock(t *testing.T) {
 	qemuPath, version := qemu(t)
 	reason, _, err := clock.Check(t.Context(), qemuPath, version, sharedClock)

@@ -45,7 +45,7 @@ func BuildPlugin(ctx context.Context, version, source, out string) error {
 	if err != nil {
 		return err
 	}
-	args := pluginArgs(api)
+	args := pluginArgs(api, "clock")
 	args[len(args)-2], args[len(args)-1] = out, source
 	return runIn(ctx, ".", args)
 }

@@ -27,6 +27,8 @@ type again struct {
 	only     string
 	exec     string
 	jobs     int
+	trace    string
+	waits    string
 }
 
 func newRerun() *cobra.Command {
@@ -40,9 +42,15 @@ if the inputs are the same: programs, kernel, emulator, clock plugin, packages.
 These are on record and are compared before anything is booted; what differs is
 named, and how to get it.
 
+With --trace FILE the emulator also notes who woke whom and what each CPU ran, into
+FILE. The guest does not notice: the digests are still those on record. The longest
+waits of a run are told by thread name, those of --waits NAME with all that happened
+meanwhile.
+
 ` + exitCodes,
 		Example: `  temper-lab rerun bench/records/2026-11-20-memcached-ladder --only temper/3
-  temper-lab rerun out/demo-20261120-091500`,
+  temper-lab rerun out/demo-20261120-091500
+  temper-lab rerun out/redis-ladder --only temper/3 --trace out/trace --waits redis-server`,
 		Args: exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd, recordPath(args[0])) },
 	}
@@ -50,15 +58,23 @@ named, and how to get it.
 	f.StringVar(&a.only, "only", "", "only runs of `arm/seed`, arm, or /seed, as in temper/3")
 	f.StringVar(&a.exec, "exec", "", "the `program` of an exec: arm")
 	f.IntVar(&a.jobs, "jobs", runtime.NumCPU(), "guests at once")
+	f.StringVar(&a.trace, "trace", "", "also write a trace of the guest's scheduler into this `file`; of one run")
+	f.StringVar(&a.waits, "waits", "", "with --trace, show the longest waits of the threads of this `name`")
 	a.programs.flags(f)
 	f.StringVar(&a.programs.execConfig, "exec-config", "", "configuration `file` of an exec: arm")
 	return cmd
 }
 
 func (a *again) run(cmd *cobra.Command, path string) error {
+	if a.waits != "" && a.trace == "" {
+		return usageError{errors.New("--waits needs --trace FILE")}
+	}
 	runs, err := a.onRecord(path)
 	if err != nil {
 		return err
+	}
+	if a.trace != "" && len(runs) != 1 {
+		return usageError{fmt.Errorf("a trace is of one run, and %d are chosen: give --only ARM/SEED", len(runs))}
 	}
 	arms := make([]bench.Arm, 0, len(runs))
 	var scenarios []bench.Scenario
@@ -75,6 +91,14 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		Node: programs.node, Temper: programs.temper, Agent: programs.agent, Commit: programs.commit, Clock: clock.Plugin,
 		Log: guest.ProgressLog(cmd.ErrOrStderr()), Dir: "rerun",
 	}
+	if a.trace != "" {
+		look, err := prepareTrace(cmd.Context(), runs[0].Machine.KernelName, a.trace, c.Log)
+		if err != nil {
+			return err
+		}
+		defer look.remove()
+		c.Tracer = look.clock
+	}
 	show := &verdicts{out: cmd.OutOrStdout(), total: len(runs)}
 	slots := make(chan struct{}, max(a.jobs, 1))
 	var group sync.WaitGroup
@@ -87,7 +111,11 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		})
 	}
 	group.Wait()
-	return show.end()
+	err = show.end()
+	if a.trace != "" && len(show.refused) == 0 {
+		return errors.Join(err, showWaits(cmd.OutOrStdout(), a.trace, a.waits))
+	}
+	return err
 }
 
 // verdicts prints how each run compared.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -163,4 +164,26 @@ func insertsLosePreempt(kernel *btf.Spec) bool {
 	}
 	proto, ok := enqueue.Type.(*btf.FuncProto)
 	return !ok || !slices.ContainsFunc(proto.Params, func(p btf.FuncParam) bool { return p.Name == "core_enq_flags" })
+}
+
+// MemberOffsets reads from a kernel's BTF where members of one of its structures
+// lie, in bytes.
+func MemberOffsets(types io.ReaderAt, structure string, members ...string) ([]uint32, error) {
+	spec, err := btf.LoadSpecFromReader(types)
+	if err != nil {
+		return nil, fmt.Errorf("read BTF: %w", err)
+	}
+	var st *btf.Struct
+	if err := spec.TypeByName(structure, &st); err != nil {
+		return nil, fmt.Errorf("find struct %s: %w", structure, err)
+	}
+	offsets := make([]uint32, 0, len(members))
+	for _, name := range members {
+		i := slices.IndexFunc(st.Members, func(m btf.Member) bool { return m.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("struct %s has no %s", structure, name)
+		}
+		offsets = append(offsets, st.Members[i].Offset.Bytes())
+	}
+	return offsets, nil
 }

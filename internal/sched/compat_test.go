@@ -4,6 +4,9 @@ package sched
 
 import (
 	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/btf"
@@ -36,5 +39,25 @@ func TestOpsAreInitialised(t *testing.T) {
 	}
 	if got := binary.LittleEndian.Uint32(members["timeout_ms"]); got != watchdogMillis || got > 30_000 {
 		t.Errorf("watchdog %d ms", got)
+	}
+}
+
+func TestMemberOffsets(t *testing.T) {
+	object, err := os.Open("sched_bpfel.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer object.Close()
+	got, err := MemberOffsets(object, "cpu_ctx", "yields_in", "tier")
+	if want := []uint32{4, 0}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("offsets %v, %v; want %v", got, err, want)
+	}
+	for _, of := range [][2]string{{"cpu_ctx", "nothing"}, {"no_such_struct", "tier"}} {
+		if _, err := MemberOffsets(object, of[0], of[1]); err == nil || !strings.Contains(err.Error(), "struct "+of[0]) {
+			t.Errorf("offset of %s in %s: %v", of[1], of[0], err)
+		}
+	}
+	if _, err := MemberOffsets(strings.NewReader("no BTF"), "cpu_ctx"); err == nil {
+		t.Error("read BTF out of text")
 	}
 }

@@ -69,8 +69,15 @@ func (c *Campaign) Rerun(ctx context.Context, was Again) (Outcome, error) {
 	if err := again.same(ctx, j, builds[was.Arm.Name], was); err != nil {
 		return Outcome{}, err
 	}
+	if again.Tracer != nil {
+		again.Clock = again.Tracer
+	}
 	var out Outcome
 	a := &attempt{Campaign: &again, job: j, build: builds[was.Arm.Name], keep: func(records []bench.Record) error {
+		for i := range records {
+			// The same, as far as it had to be: but for the tracer.
+			records[i].Machine = was.Machine
+		}
 		out, err = compare(was.Digests, records)
 		return err
 	}}

@@ -28,6 +28,9 @@ type Campaign struct {
 	Kernel    string // a name of package guest
 	Topology  string
 	Clock     guest.ClockFunc
+	// Tracer, where it is set, is the clock of runs that are done again: it must
+	// be the same one, that also looks at what happens.
+	Tracer guest.ClockFunc
 	// Node is the static binary that drives the node from inside; Temper that
 	// of the command line, for the arms that need it; Agent the node agent, for
 	// the scenarios that need it.
