@@ -3,8 +3,8 @@
 package sched
 
 import (
+	"bytes"
 	"encoding/binary"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,11 +43,7 @@ func TestOpsAreInitialised(t *testing.T) {
 }
 
 func TestMemberOffsets(t *testing.T) {
-	object, err := os.Open("sched_bpfel.o")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer object.Close()
+	object := bytes.NewReader(_SchedBytes)
 	got, err := MemberOffsets(object, "cpu_ctx", "yields_in", "tier")
 	if want := []uint32{4, 0}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("offsets %v, %v; want %v", got, err, want)
