@@ -15,23 +15,35 @@ import (
 
 	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench/trace"
+	"github.com/temper-sched/temper/internal/guest"
 )
 
 // shownWaits is how many waits are shown in full.
 const shownWaits = 3
 
-// look is what a traced run needs: a file that says what to look for.
-type look struct{ points string }
+// look is what a traced run needs: the clock that looks, and a file that says at what.
+type look struct{ plugin, points string }
 
-// prepareTrace asks the run's kernel where its functions are.
+// prepareTrace asks the run's kernel where its functions are. What fails does so here,
+// before anything is run.
 func prepareTrace(ctx context.Context, kernel, file string, log *slog.Logger) (look, error) {
 	out, err := filepath.Abs(file)
 	if err != nil {
 		return look{}, fmt.Errorf("find trace file: %w", err)
 	}
-	// The emulator's options are separated by commas.
-	if strings.ContainsAny(out, ",\n") {
-		return look{}, fmt.Errorf("trace file %q: its path must not have a comma", out)
+	if strings.Contains(out, "\n") {
+		return look{}, fmt.Errorf("trace file %q: its path must be one line", out)
+	}
+	if err := os.WriteFile(out, nil, 0o644); err != nil {
+		return look{}, fmt.Errorf("write trace: %w", err)
+	}
+	qemu, version, err := guest.QEMU(ctx)
+	if err != nil {
+		return look{}, err
+	}
+	plugin, err := clock.Tracer(ctx, qemu, version)
+	if err != nil {
+		return look{}, err
 	}
 	points, err := trace.FindPoints(ctx, kernel, log)
 	if err != nil {
@@ -41,15 +53,18 @@ func prepareTrace(ctx context.Context, kernel, file string, log *slog.Logger) (l
 	if err != nil {
 		return look{}, fmt.Errorf("write points: %w", err)
 	}
-	l := look{f.Name()}
+	l := look{plugin, f.Name()}
 	f.Close()
-	return l, points.Write(l.points, out)
+	if err := points.Write(l.points, out); err != nil {
+		l.remove()
+		return look{}, err
+	}
+	return l, nil
 }
 
 // clock is the clock that traces.
-func (l look) clock(ctx context.Context, qemu, version string) (string, error) {
-	plugin, err := clock.Tracer(ctx, qemu, version)
-	return plugin + ",trace=" + l.points, err
+func (l look) clock(context.Context, string, string) (string, error) {
+	return l.plugin + ",trace=" + l.points, nil
 }
 
 func (l look) remove() { os.Remove(l.points) }
