@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,12 +103,7 @@ func parsePoints(text []byte) (Points, error) {
 }
 
 func isTraced(name string) bool {
-	for _, f := range functions {
-		if f.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(functions, func(f function) bool { return f.name == name })
 }
 
 // Write writes what the plugin is to look for into a file, and where its trace goes.

@@ -115,9 +115,9 @@ func Waits(events []Event) []Wait {
 		switch {
 		case e.Name == functionWake && len(e.Threads) == 1:
 			t := e.Threads[0]
-			_, waits := waiting[t.PID]
+			_, already := waiting[t.PID]
 			// Woken before it slept: it goes on, or the switch says that it waits.
-			if waits || slices.Contains(slices.Collect(maps.Values(running)), t.PID) {
+			if already || slices.Contains(slices.Collect(maps.Values(running)), t.PID) {
 				continue
 			}
 			waiting[t.PID] = Wait{Thread: t, From: e.At, FromCPU: e.CPU, Woken: true}
