@@ -198,7 +198,8 @@ static bool read_points(const char *path)
 EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv)
 {
 	if (argc < 1 || strncmp(argv[0], "trace=", 6) || !read_points(argv[0] + 6)) {
-		fprintf(stderr, "trace: want trace=FILE, of lines out, task and at, as the first option\n");
+		fprintf(stderr,
+			"trace: want trace=FILE, of lines out, task and at, as the first option\n");
 		return -1;
 	}
 	if (install_clock(id, info, argc - 1, argv + 1))
