@@ -75,8 +75,9 @@ func (c *Campaign) Rerun(ctx context.Context, was Again) (Outcome, error) {
 	var out Outcome
 	a := &attempt{Campaign: &again, job: j, build: builds[was.Arm.Name], keep: func(records []bench.Record) error {
 		for i := range records {
-			// The same, as far as it had to be: but for the tracer.
-			records[i].Machine = was.Machine
+			if again.Tracer != nil {
+				records[i].Machine = was.Machine // compared above, and the tracer is not it
+			}
 		}
 		out, err = compare(was.Digests, records)
 		return err
