@@ -224,7 +224,6 @@ static __always_inline bool was_asked(u64 enq_flags)
 
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_PREEMPT (1ULL << 32)
-#define SCX_ENQ_REENQ (1ULL << 40) /* by scx_bpf_dsq_reenq */
 
 #define SCX_KICK_IDLE 1ULL
 #define SCX_KICK_PREEMPT 2ULL

@@ -162,16 +162,6 @@ static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_fl
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/*
- * I3, for those who wait in a CPU's own queue, to run at once, when somebody goes before
- * them: they are placed anew. Before v7.1 they wait until that one sleeps.
- */
-static __always_inline void pass_by(s32 cpu)
-{
-	if (ksym_exists(scx_bpf_dsq_reenq) && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
-		scx_bpf_dsq_reenq(SCX_DSQ_LOCAL_ON | cpu, 0);
-}
-
 /* p is queued: a CPU that is idle, or runs a lower tier, comes for it. */
 static __always_inline void call_cpu_near(struct task_struct *p, struct task_ctx *tctx,
 					  s32 prev_cpu)

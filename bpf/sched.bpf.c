@@ -12,11 +12,11 @@
  * Invariants:
  *   I1  A task waits in a queue of an LLC it may run on.
  *   I2  Per-CPU kernel threads and migration-disabled tasks are never queued
- *       behind pods: they go to the head of their own CPU.
+ *       behind pods: they run at once on their own CPU (bound.bpf.h).
  *   I3  No task waits in a queue while a lower tier runs on a CPU it may use:
  *       who queues looks for a victim afterwards, who begins to run a lower
  *       tier looks into the queues afterwards (queued_seq). Nor in a CPU's own
- *       queue: who is overtaken there is placed anew (pass_by, cpu_release).
+ *       queue: who is overtaken there is placed anew (make_way, cpu_release).
  *   I4  Every queued task runs within WAIT_BOUND_NS (policy.bpf.h).
  *   I5  If the agent dies, the last plan stays in force until the dead-man
  *       returns the node to the kernel's scheduler.
@@ -38,6 +38,7 @@
 #include "gate.bpf.h"
 #include "peer.bpf.h"
 #include "leave.bpf.h"
+#include "bound.bpf.h"
 #include "pace.bpf.h"
 #include "limit.bpf.h"
 #include "rescue.bpf.h"
@@ -122,16 +123,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = -1;
 
 	if (is_bound_to_cpu(p)) {
-		struct cpu_ctx *cctx = put_off_leave(p) ? try_lookup_cpu(prev_cpu) : NULL;
-		/* I2. Our own timer may run from ksoftirqd: starve it and nothing else helps. */
-		if (cctx) {
-			cctx->leaver_waits = true;
-		} else if (!(enq_flags & SCX_ENQ_REENQ)) {
-			/* Passed by itself, it is no reason to begin anew: two would without end. */
-			pass_by(prev_cpu);
-			enq_flags |= SCX_ENQ_PREEMPT;
-		}
-		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
+		enqueue_bound(p, prev_cpu, enq_flags);
 		return;
 	}
 	tctx = lookup_task(p);
@@ -357,11 +349,8 @@ void SCHED_OP(running, struct task_struct *p)
 		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);
 	mend_clock(cctx, cpu);
-	if (cctx->leaver_waits) {
-		cctx->leaver_waits = false;
-		if (tctx->leaving < LEAVING)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	if (cctx->bound_waits)
+		make_way(p, tctx, cctx, cpu);
 }
 
 void SCHED_OP(stopping, struct task_struct *p, bool runnable)

@@ -18,6 +18,7 @@ import (
 	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/run"
+	"github.com/temper-sched/temper/internal/bench/trace"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
@@ -92,12 +93,12 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		Log: guest.ProgressLog(cmd.ErrOrStderr()), Dir: "rerun",
 	}
 	if a.trace != "" {
-		look, err := prepareTrace(cmd.Context(), runs[0].Machine.KernelName, a.trace, c.Log)
+		look, err := trace.Prepare(cmd.Context(), runs[0].Machine.KernelName, a.trace, c.Log)
 		if err != nil {
 			return err
 		}
-		defer look.remove()
-		c.Tracer = look.clock
+		defer look.Remove()
+		c.Tracer = look.Clock
 	}
 	show := &verdicts{out: cmd.OutOrStdout(), total: len(runs)}
 	slots := make(chan struct{}, max(a.jobs, 1))
@@ -113,7 +114,7 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 	group.Wait()
 	err = show.end()
 	if a.trace != "" && len(show.refused) == 0 {
-		return errors.Join(err, showWaits(cmd.OutOrStdout(), a.trace, a.waits))
+		return errors.Join(err, trace.ShowLongest(cmd.OutOrStdout(), a.trace, a.waits))
 	}
 	return err
 }

@@ -8,7 +8,8 @@
 // The test binary runs in a directory that holds a copy of its package's
 // testdata, with the caller's TEMPER_* and REQUIRE_ALL variables, and with
 // TEMPER_VIRTUAL_TIME=1 where time is virtual; its exit status becomes inguest's.
-// What it leaves in $OUT comes back to -out.
+// What it leaves in $OUT comes back to -out. With -trace a deterministic guest also
+// shows why its threads waited, as "temper-lab rerun --trace" does.
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/clock"
+	"github.com/temper-sched/temper/internal/bench/trace"
 	"github.com/temper-sched/temper/internal/guest"
 )
 
@@ -62,9 +64,19 @@ func run(ctx context.Context, args []string) int {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	clock := guest.ClockFunc(clock.Plugin)
+	if o.trace != "" {
+		look, err := trace.Prepare(ctx, o.machine.Kernel, o.trace, guest.ProgressLog(os.Stderr))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "inguest:", err)
+			return exitInfra
+		}
+		defer look.Remove()
+		clock = look.Clock
+	}
 	var cmd *guest.Cmd
 	for range maxGuests {
-		if cmd, err = o.command(); err == nil {
+		if cmd, err = o.command(clock); err == nil {
 			err = cmd.Run(ctx)
 		}
 		fault := emulatorFault(err)
@@ -77,6 +89,11 @@ func run(ctx context.Context, args []string) int {
 		p := cmd.Provenance()
 		fmt.Fprintf(os.Stderr, "inguest: kernel %s, %s, clock %s, boot %v, command %v\n",
 			p.KernelRelease, p.Accel, p.Clock, p.Boot.Round(time.Millisecond), p.Command.Round(time.Millisecond))
+	}
+	if o.trace != "" {
+		if err := trace.ShowLongest(os.Stderr, o.trace, o.waits); err != nil {
+			fmt.Fprintln(os.Stderr, "inguest:", err)
+		}
 	}
 	return status(err)
 }
@@ -112,6 +129,8 @@ type options struct {
 	machine   guest.Machine
 	timeout   time.Duration
 	out       string
+	trace     string
+	waits     string
 	console   bool
 	verbose   bool
 	printQEMU bool
@@ -136,6 +155,8 @@ func parse(args []string) (options, error) {
 	extra := fs.String("append", "", "words for the kernel's command line")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the guest may run")
 	fs.StringVar(&o.out, "out", "", "directory that receives what the command leaves in $OUT")
+	fs.StringVar(&o.trace, "trace", "", "write a trace of a deterministic guest's scheduler into this `file`")
+	fs.StringVar(&o.waits, "waits", "", "with -trace, show the longest waits of the threads of this `name`")
 	fs.BoolVar(&o.console, "console", false, "show the kernel's messages at the end")
 	fs.BoolVar(&o.verbose, "v", false, "tell what the guest was made of")
 	fs.BoolVar(&o.printQEMU, "print-qemu", false, "print QEMU's path and version and exit")
@@ -153,6 +174,12 @@ func parse(args []string) (options, error) {
 	if _, err := guest.ParseTopology(o.machine.Topology); err != nil {
 		return o, err
 	}
+	switch {
+	case o.waits != "" && o.trace == "":
+		return o, errors.New("-waits needs -trace FILE")
+	case o.trace != "" && o.machine.Mode != guest.Deterministic:
+		return o, errors.New("-trace needs -mode deterministic: only there does looking change nothing")
+	}
 	o.machine.Append = strings.Fields(*extra)
 	o.machine.Packages = strings.FieldsFunc(*packages, func(r rune) bool { return r == ',' || r == ' ' })
 	if o.args = fs.Args(); len(o.args) == 0 && !o.printQEMU {
@@ -163,9 +190,9 @@ func parse(args []string) (options, error) {
 
 // command is the guest's side of the options. A command that is a file of this
 // host is taken along; any other name is one of the guest's own.
-func (o options) command() (*guest.Cmd, error) {
+func (o options) command(clock guest.ClockFunc) (*guest.Cmd, error) {
 	m := o.machine
-	m.Clock = clock.Plugin
+	m.Clock = clock
 	m.Files = map[string]string{}
 	for _, c := range o.copies {
 		from, to, ok := strings.Cut(c, ":")

@@ -40,6 +40,8 @@ func TestParseRefuses(t *testing.T) {
 		"no command":   {"-kernel", "7.2"},
 		"unknown mode": {"-mode", "fast", "/bin/true"},
 		"topology":     {"-topology", "4", "/bin/true"},
+		"real time":    {"-trace", "/tmp/t", "/bin/true"},
+		"no trace":     {"-mode", "deterministic", "-waits", "memcached", "/bin/true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parse(args); err == nil || errors.Is(err, flag.ErrHelp) {
@@ -64,7 +66,7 @@ func TestCommandOfTestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := o.command()
+	c, err := o.command(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,12 +91,12 @@ func TestCommandOfTheGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := o.command()
+	c, err := o.command(nil)
 	if err != nil || c.Path != "/bin/sh" || len(c.Machine.Files) != 1 || c.Machine.Files["/b"] != "/a" {
 		t.Errorf("runs %s with %v, %v", c.Path, c.Machine.Files, err)
 	}
 	o.copies = []string{"a"}
-	if _, err := o.command(); err == nil {
+	if _, err := o.command(nil); err == nil {
 		t.Error("a copy without a place in the guest is accepted")
 	}
 }

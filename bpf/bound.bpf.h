@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tasks that run on their own CPU alone, and at once: its kernel threads, and whoever
+ * cannot migrate for now. Our own timer may run from ksoftirqd: starve it and nothing
+ * else helps.
+ */
+#ifndef TEMPER_BOUND_BPF_H
+#define TEMPER_BOUND_BPF_H
+
+/* cpu is about to be taken: nobody else is to be placed there. */
+static __always_inline void withdraw_cpu(const struct cpu_ctx *cctx, s32 cpu)
+{
+	if (cctx->tier < TEMPER_TIERS)
+		clear_preemptible(cctx->tier, cpu);
+	else if (is_idle(cpu))
+		scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
+/*
+ * Whoever waits in the CPU's own queue was placed there to run at once, and p, before it,
+ * would hold it up until p sleeps. So p stands behind: each of them begins to run, and
+ * makes way at once (make_way).
+ */
+static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 enq_flags)
+{
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	bool leaver = put_off_leave(p);
+
+	if (cctx) {
+		cctx->bound_waits = true;
+		withdraw_cpu(cctx, cpu);
+	}
+	if (!leaver && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
+		enq_flags |= SCX_ENQ_PREEMPT;
+	else if (!leaver && cctx && cctx->tier < TEMPER_TIERS)
+		/* Not who is bound, too: two would preempt each other without end. */
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
+}
+
+/* p begins to run. It is placed anew if somebody waits here who may run nowhere else. */
+static __always_inline void make_way(struct task_struct *p, struct task_ctx *tctx,
+				     struct cpu_ctx *cctx, s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0) {
+		cctx->bound_waits = false;
+	} else if (!is_bound_to_cpu(p) && tctx->leaving < LEAVING) {
+		withdraw_cpu(cctx, cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+#endif
