@@ -252,15 +252,23 @@ type sample struct {
 }
 
 // newest leaves of each step what the newest records say: one that was measured
-// again, with more seeds or on a later engine, replaces what was known of it.
+// again, on a later engine, replaces what was known of it. Of one day's records the one
+// with the most seeds does, but an extreme is that of all of them.
 func newest(samples []sample) []sample {
 	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() })
-	latest := map[string]string{}
+	latest, seeds := map[string]string{}, map[string]int{}
 	for _, s := range samples {
 		latest[s.where] = max(latest[s.where], s.date())
 	}
-	return slices.DeleteFunc(samples, func(s sample) bool { return s.date() != latest[s.where] })
+	samples = slices.DeleteFunc(samples, func(s sample) bool { return s.date() != latest[s.where] })
+	for _, s := range samples {
+		seeds[s.where] = max(seeds[s.where], s.Seeds)
+	}
+	return slices.DeleteFunc(samples, func(s sample) bool { return s.hasInterval() && s.Seeds < seeds[s.where] })
 }
+
+// hasInterval is false for an extreme, which is what it is.
+func (s sample) hasInterval() bool { return s.Low < s.High }
 
 // date is when the sample's record was made, as its directory's name says.
 func (s sample) date() string { return dated.FindString(s.ladder.Source) }

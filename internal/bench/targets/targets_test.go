@@ -247,6 +247,32 @@ func TestAStepIsToldByItsNewestRecord(t *testing.T) {
 	}
 }
 
+// Of one night's campaign the record with more seeds tells a ratio, however wide the
+// interval of the others is, and none of them hides another's longest inversion.
+func TestAStepIsToldByMostSeeds(t *testing.T) {
+	root := t.TempDir()
+	bad := func(arm string, seed uint64, step bench.Step) invented.Shape {
+		s := invented.Typical(arm, seed, step)
+		s.Inversion = 101 * time.Microsecond
+		return s
+	}
+	for name, c := range map[string]invented.Campaign{
+		"few":  {Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 5, Jitter: .3, Shape: bad},
+		"many": {Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 7, Jitter: .002, Shape: invented.Typical},
+	} {
+		if err := c.Write(filepath.Join(root, "2026-01-01-"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := all(t, root)
+	if target := got["T10"]; target.Met == nil || !*target.Met || !strings.HasSuffix(target.Record, "many") {
+		t.Errorf("T10: met %v by %s", target.Met, target.Record)
+	}
+	if target := got["T5"]; target.Met == nil || *target.Met || !strings.Contains(target.Note, "longest inversion") {
+		t.Errorf("T5: met %v: %s", target.Met, target.Note)
+	}
+}
+
 // What one boot happened to give is shown, and proves nothing.
 func TestOneSeedMeetsNothing(t *testing.T) {
 	for id, target := range all(t, records(t, 1, nil)) {
