@@ -8,8 +8,9 @@
 #define TEMPER_BOUND_BPF_H
 
 /* cpu is about to be taken: nobody else is to be placed there. */
-static __always_inline void withdraw_cpu(const struct cpu_ctx *cctx, s32 cpu)
+static __always_inline void withdraw_cpu(struct cpu_ctx *cctx, s32 cpu)
 {
+	stop_yielding(cctx, cpu);
 	if (cctx->tier < TEMPER_TIERS)
 		clear_preemptible(cctx->tier, cpu);
 	else if (is_idle(cpu))
