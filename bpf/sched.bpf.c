@@ -210,7 +210,9 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 	set_preemptible(tier, cpu);
 	if (no_preempt)
 		return;
-	if ((is_overtaken(cctx, tier) || !may_serve(tctx->generation, lend, tier, cpu)) &&
+	/* One that cannot migrate would come back at once, and be kicked without end. */
+	if ((is_overtaken(cctx, tier) ||
+	     (!is_bound_to_cpu(p) && !may_serve(tctx->generation, lend, tier, cpu))) &&
 	    clear_preemptible(tier, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }

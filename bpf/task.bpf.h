@@ -156,11 +156,12 @@ static __always_inline bool is_bound_to_cpu(const struct task_struct *p)
 /*
  * As what p counts while it runs. Kernel threads of this CPU stand outside the
  * ranking. A rescued task does so until it had its slice: whoever saturates the
- * node queues at once, and would take the CPU back after microseconds.
+ * node queues at once, and would take the CPU back after microseconds. Not one that
+ * cannot migrate: that is over in a moment, of which nobody tells us.
  */
 static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return is_bound_to_cpu(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
+	return is_per_cpu_kthread(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
 }
 
 static __always_inline struct group_ctx *task_group(struct task_ctx *tctx)
