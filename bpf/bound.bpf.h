@@ -34,7 +34,7 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 	if (!leaver && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
 		enq_flags |= SCX_ENQ_PREEMPT;
 	else if (!leaver && cctx && cctx->tier < TEMPER_TIERS)
-		/* Not who is bound, too: two would preempt each other without end. */
+		/* Not another kernel thread: two would preempt each other without end. */
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 }
