@@ -51,6 +51,7 @@ enum {
 	ACCEL_OPS_SLOTS = 64,    /* AccelOpsClass has about 35 pointers */
 	CPU_STATE_BYTES = 1 << 17, /* more than CPUState has */
 	MAX_SLICE_NS = 1000000,    /* so that QEMU can stop a guest that is never idle */
+	MAX_TRIES = 1000,    /* a vCPU that cannot run is QEMU's loop's */
 };
 
 enum slice { SLICE_RAN, SLICE_PAUSED, SLICE_STUCK };
@@ -87,8 +88,12 @@ static uint64_t counted_pauses;
 static size_t running_at; /* offset of CPUState.running */
 static void (*raise_interrupt)(CPUState *cpu, int mask);
 
-/* Whose turn it is in run_in_turn; 0: a round begins. */
+/*
+ * Whose turn it is in run_in_turn, and whether the round has begun: QEMU's loop may go on
+ * in the midst of any turn, the first one too, and the shared time waits for its end.
+ */
 static int turn;
+static bool in_round;
 /* run_in_turn is at work: it sets the lengths of slices. */
 static bool in_turns;
 /* It has been at work since QEMU's loop last looked after its timers. */
@@ -228,8 +233,10 @@ static int64_t next_timer(void)
 }
 
 /*
- * Runs a slice of at most so long. What another thread of QEMU has asked a vCPU to exit
- * for is served by the exit: the first try may execute nothing.
+ * Runs a slice of at most so long. When another thread of QEMU has asked the vCPU to exit
+ * nothing is executed, and asking is served by it: try again. QEMU's loop must not have
+ * the vCPU then. It takes interrupts and start-up messages at its entry, which would be
+ * the host's moment.
  */
 static enum slice run_slice(struct vcpu *v, int64_t ns)
 {
@@ -237,7 +244,9 @@ static enum slice run_slice(struct vcpu *v, int64_t ns)
 	uint64_t insns = v->nr_insns;
 	uint64_t pauses = counted_pauses;
 
-	for (int tries = 0; tries < 2 && v->nr_insns == insns; tries++) {
+	for (int tries = 0; v->nr_insns == insns && !cpu_thread_is_idle(v->cpu); tries++) {
+		if (tries == MAX_TRIES || !cpu_work_list_empty(v->cpu))
+			return SLICE_STUCK;
 		counting = v;
 		current_cpu = v->cpu;
 		icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
@@ -248,8 +257,6 @@ static enum slice run_slice(struct vcpu *v, int64_t ns)
 			cpu_exec_step_atomic(v->cpu);
 		stats.slices++;
 	}
-	if (v->nr_insns == insns)
-		return SLICE_STUCK;
 	return counted_pauses == pauses ? SLICE_RAN : SLICE_PAUSED;
 }
 
@@ -288,6 +295,8 @@ static bool begin_round(void)
 	if (slowest < 0 || timer == 0 || (timer > 0 && slowest >= shared_time() + timer))
 		return false;
 	set_shared_time(slowest);
+	turn = 0;
+	in_round = true;
 	return true;
 }
 
@@ -336,10 +345,11 @@ static void run_in_turn(void)
 	CPUState *caller = current_cpu;
 
 	in_turns = true;
-	while ((turn || begin_round()) && take_turn(&vcpus[turn]))
-		turn = (turn + 1) % nr_vcpus;
+	while ((in_round || begin_round()) && take_turn(&vcpus[turn])) {
+		turn++;
+		in_round = turn < nr_vcpus;
+	}
 	in_turns = false;
-	counting = find_vcpu(caller);
 	current_cpu = caller;
 }
 
@@ -361,6 +371,7 @@ static int64_t slice_start(struct vcpu *v)
 		turns_done = true;
 		run_in_turn();
 	}
+	counting = v; /* an INIT is charged for */
 	if (!cpu_thread_is_idle(v->cpu))
 		cpu_exit(v->cpu);
 	timer = next_timer();
@@ -371,7 +382,7 @@ static int64_t slice_start(struct vcpu *v)
 static int64_t time_outside(void)
 {
 	if (bql_locked() && all_idle()) {
-		turn = 0;
+		in_round = false;
 		advance_shared_time();
 		follow_warp();
 	}
@@ -397,7 +408,7 @@ static int64_t clock_read(void)
 		return slice_start(v);
 
 	turns_done = false; /* between QEMU's turns: timers run now */
-	if (!turn)
+	if (!in_round)
 		advance_shared_time();
 	follow_warp();
 	return shared_time();
