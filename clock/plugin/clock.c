@@ -233,10 +233,10 @@ static int64_t next_timer(void)
 }
 
 /*
- * Runs a slice of at most so long. When another thread of QEMU has asked the vCPU to exit
- * nothing is executed, and asking is served by it: try again. QEMU's loop must not have
- * the vCPU then. It takes interrupts and start-up messages at its entry, which would be
- * the host's moment.
+ * Runs a slice of at most so long. When another thread of QEMU has asked the vCPU to exit,
+ * a try may execute nothing but serve that request. The next try is made here: QEMU's loop
+ * would take interrupts and start-up messages when it enters the vCPU, at a moment of the
+ * host's.
  */
 static enum slice run_slice(struct vcpu *v, int64_t ns)
 {
@@ -371,7 +371,7 @@ static int64_t slice_start(struct vcpu *v)
 		turns_done = true;
 		run_in_turn();
 	}
-	counting = v; /* an INIT is charged for */
+	counting = v; /* who pays if it takes an INIT */
 	if (!cpu_thread_is_idle(v->cpu))
 		cpu_exit(v->cpu);
 	timer = next_timer();
