@@ -121,7 +121,7 @@ struct temper_exit_info {
 /* What the scheduler counts; one per tier and CPU. */
 struct temper_tier_counters {
 	__u64 preemptions; /* CPUs taken from a lower tier, or a peer */
-	__u64 preempted; /* CPUs lost to a higher one, or to a kernel thread of the CPU */
+	__u64 preempted; /* CPUs lost to a higher one, a peer, or a kernel thread of the CPU */
 	__u64 rescued; /* served out of turn, for the starvation bound */
 	__u64 worst_wait_ns; /* in a queue, until it ran */
 };

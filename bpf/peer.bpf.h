@@ -136,6 +136,16 @@ static __always_inline u64 tag_by_now(const struct cpu_ctx *cctx, u64 now)
 	return cctx->tag + vtime_cost_signed(elapsed(cctx->tag_at, now), cctx->weight);
 }
 
+/*
+ * Both claims: whoever outranks the peer may have taken the CPU, and who is inserted there
+ * last stands first. A critical thread cannot be preempted, and has no other claim.
+ */
+static __always_inline bool claim_yielding(u32 tier, s32 cpu)
+{
+	return clear_cpu(tier_word(yielding, tier, cpu), cpu) &&
+	       (tier == TEMPER_CRITICAL || clear_preemptible(tier, cpu));
+}
+
 /* Of candidates, a word of a mask, the CPU whose thread has come the farthest, claimed; or -1. */
 __noinline s32 claim_peer(struct search *s __arg_nonnull, u64 candidates)
 {
@@ -161,7 +171,7 @@ __noinline s32 claim_peer(struct search *s __arg_nonnull, u64 candidates)
 		farthest = tag;
 		best = cpu;
 	}
-	return best >= 0 && clear_cpu(tier_word(yielding, s->tier, best), best) ? best : -1;
+	return best >= 0 && claim_yielding(s->tier, best) ? best : -1;
 }
 
 /*

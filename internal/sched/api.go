@@ -118,7 +118,7 @@ type TierStats struct {
 	WakeupDelay  Histogram     `json:"wakeup_delay"`  // woken until it runs
 	WorstWait    time.Duration `json:"worst_wait_ns"` // runnable until it runs, woken or preempted
 	Preemptions  uint64        `json:"preemptions"`   // CPUs it took from a lower tier, or a peer
-	Preempted    uint64        `json:"preempted"`     // CPUs it lost to a higher one
+	Preempted    uint64        `json:"preempted"`     // CPUs it lost to a higher one, or to a peer
 	Inversion    time.Duration `json:"inversion_ns"`
 	InversionMax time.Duration `json:"inversion_max_ns"`
 	Rescued      uint64        `json:"rescued"` // served out of turn to keep the starvation bound

@@ -154,6 +154,37 @@ func TestKernelThreadHoldsNobodyUp(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// Two wakeups want the same CPU at once: a critical one, and a light pod's, which takes it
+// from a peer. Whoever of the two arrives second stands first in that CPU's own queue.
+func TestPeerHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	// Above what a preemption takes, far below a peer's millisecond.
+	const longest = 100 * time.Microsecond
+	s := attach(t, Config{})
+	pod, light, heavy := testCgroup(t, "pod"), testCgroup(t, "light"), testCgroup(t, "heavy")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, light, policy.Group{Tier: tier.Standard}),
+		planGroup(t, heavy, policy.Group{Tier: tier.Standard}))
+	write(t, light, "cpu.weight", "10000") // never uses its share
+	spinners(t, heavy, 8, anyCPU)
+	start(t, light, "stint", threadsEnv+"=6")
+	nappers(t, pod, 1)
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	time.Sleep(2 * time.Second)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	t.Logf("%d wakeups, p99 %s, worst wait %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
+		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
+	if critical.InversionMax > longest {
+		t.Errorf("a lower tier ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}
+
 // keepKernelThreadsBusy has kernel threads of all CPUs wake until the test ends, as they
 // do where containers come and go: to free a cgroup takes work of several. Each work
 // takes long.

@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 	case "burst":
 		bind(0)
 		burst()
+	case "stint":
+		spin(envInt(threadsEnv, 1), stint)
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
@@ -122,6 +124,11 @@ func burst() {
 		fmt.Fprintln(os.Stderr, "sched_setscheduler:", err)
 		os.Exit(1)
 	}
+	stint()
+}
+
+// stint computes for a millisecond and sleeps for two.
+func stint() {
 	rest := unix.NsecToTimespec(2_000_000)
 	for {
 		for began := monotonic(); monotonic()-began < time.Millisecond; {
@@ -193,7 +200,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" || role == "burst" {
+	if role == "spin" || role == "nap" || role == "burst" || role == "stint" {
 		startNow(t, cmd)
 	}
 	return cmd
