@@ -17,7 +17,7 @@ import (
 )
 
 // Scenario is what the node has to do: a critical pod with its work, a ladder
-// of background spinners beside it, and who drives and who measures.
+// of background pods beside it, and who drives and who measures.
 type Scenario struct {
 	Name  string `json:"name" yaml:"name"`
 	Title string `json:"title" yaml:"title"`
@@ -39,6 +39,9 @@ type Scenario struct {
 	// Densities is the ladder: background pods at each step, in order. Up and
 	// down again, a density comes twice; its two steps are different ones.
 	Densities []int `json:"densities" yaml:"densities"`
+	// Background are the kinds of work, of Batches, that the background pods do:
+	// the n-th pod that of the n-th kind, and round again. Without, each has a spinner.
+	Background []string `json:"background,omitempty" yaml:"background"`
 	// Peers, if given, makes the spinners' pods the primary's equals: all are of
 	// the tier standard, as pods without a PriorityClass, and nobody has a fence.
 	Peers *Peers `json:"peers,omitempty" yaml:"peers"`
@@ -257,6 +260,11 @@ func (s Scenario) Validate() error {
 	}
 	if s.Peers != nil && s.Peers.RequestMilliCPU < 0 {
 		bad("peers.request_millicpu", "%d is negative", s.Peers.RequestMilliCPU)
+	}
+	for i, name := range s.Background {
+		if BatchOf(name) == nil {
+			bad(fmt.Sprintf("background[%d]", i), "%q is none of %s", name, strings.Join(batchNames(), ", "))
+		}
 	}
 	s.validatePrimary(bad)
 	s.validateLoad(bad)

@@ -58,30 +58,47 @@ func TestParseScenarioNamesFileAndField(t *testing.T) {
 		return strings.Replace(ladderFile, old, new, 1)
 	}
 	for want, text := range map[string]string{
-		"field densitys not found":                      change("densities:", "densitys:"),
-		"line 7":                                        change("threads: 2,", "threads: 2, thread: 3,"),
-		"densities: no step in the ladder":              change("[0, 1, 2, 4, 0]", "[]"),
-		"peers.request_millicpu: -1 is negative":        change("densities:", "peers: {request_millicpu: -1}\ndensities:"),
-		"densities: density -1 is negative":             change("[0, 1, 2, 4, 0]", "[0, -1]"),
-		"primary.kind: \"mysql\" is none of memcached":  change("kind: memcached", "kind: mysql"),
-		"primary.threads: 0":                            change("threads: 2", "threads: 0"),
-		"primary.params: [burst_us], but memcached has": change("threads: 2", "threads: 2, params: {burst_us: 1}"),
-		"load.conns: 1 connections cannot feed":         change("conns: 8", "conns: 1"),
-		"load.arrivals: \"uniform\"":                    change("arrivals: poisson", "arrivals: uniform"),
-		"load.window: 0s, must be positive":             change("window: 2s", "window: 0s"),
-		"points[1].share: is of max_rate":               change("max_rate: 20000\n", ""),
-		"points[0]: give either a rate or a share":      change("rate: 500", "rate: 0"),
-		"points[1].name: \"idle\" is empty or given":    change("name: half", "name: idle"),
-		"instrument: false, but memcached is driven":    change("instrument: true", "instrument: false"),
-		"measures: missing":                             change("measures: request latency\n", ""),
-		"arms: unknown arm \"cfs\"":                     change("[eevdf, temper]", "[cfs]"),
-		"seeds: 0, want at least 1":                     change("seeds: 8", "seeds: 0"),
-		"more than one document":                        ladderFile + "---\nname: two\n",
+		"field densitys not found":                       change("densities:", "densitys:"),
+		"line 7":                                         change("threads: 2,", "threads: 2, thread: 3,"),
+		"densities: no step in the ladder":               change("[0, 1, 2, 4, 0]", "[]"),
+		"peers.request_millicpu: -1 is negative":         change("densities:", "peers: {request_millicpu: -1}\ndensities:"),
+		`background[1]: "forks" is none of fork, switch`: change("densities:", "background: [fork, forks]\ndensities:"),
+		"densities: density -1 is negative":              change("[0, 1, 2, 4, 0]", "[0, -1]"),
+		"primary.kind: \"mysql\" is none of memcached":   change("kind: memcached", "kind: mysql"),
+		"primary.threads: 0":                             change("threads: 2", "threads: 0"),
+		"primary.params: [burst_us], but memcached has":  change("threads: 2", "threads: 2, params: {burst_us: 1}"),
+		"load.conns: 1 connections cannot feed":          change("conns: 8", "conns: 1"),
+		"load.arrivals: \"uniform\"":                     change("arrivals: poisson", "arrivals: uniform"),
+		"load.window: 0s, must be positive":              change("window: 2s", "window: 0s"),
+		"points[1].share: is of max_rate":                change("max_rate: 20000\n", ""),
+		"points[0]: give either a rate or a share":       change("rate: 500", "rate: 0"),
+		"points[1].name: \"idle\" is empty or given":     change("name: half", "name: idle"),
+		"instrument: false, but memcached is driven":     change("instrument: true", "instrument: false"),
+		"measures: missing":                              change("measures: request latency\n", ""),
+		"arms: unknown arm \"cfs\"":                      change("[eevdf, temper]", "[cfs]"),
+		"seeds: 0, want at least 1":                      change("seeds: 8", "seeds: 0"),
+		"more than one document":                         ladderFile + "---\nname: two\n",
 	} {
 		_, err := ParseScenario("ladder.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ladder.yaml") {
 			t.Errorf("want %q, got error %v", want, err)
 		}
+	}
+}
+
+func TestBackgroundPodsTakeTurns(t *testing.T) {
+	s := ladder()
+	if s.BatchAt(1) != nil || s.Neighbour() != "spinner" || !slices.Equal(s.Packages(), []string{"memcached"}) {
+		t.Errorf("without batches the first pod has %+v, a pod is a %q, packages are %v", s.BatchAt(1), s.Neighbour(), s.Packages())
+	}
+	s.Background = []string{"fork", "socket"}
+	for n, want := range map[int]string{1: "fork", 2: "socket", 3: "fork"} {
+		if got := s.BatchAt(n); got == nil || got.Name != want {
+			t.Errorf("pod %d has %+v, want %s", n, got, want)
+		}
+	}
+	if s.Neighbour() != "batch pod" || !slices.Equal(s.Packages(), []string{"memcached", "stress-ng"}) {
+		t.Errorf("a pod is a %q, packages are %v", s.Neighbour(), s.Packages())
 	}
 }
 

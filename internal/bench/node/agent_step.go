@@ -108,7 +108,7 @@ func (s *agentStep) change(ctx context.Context) (err error) {
 	enough()
 	seen := <-stock
 	s.result.Values[bench.ValueStock] = float64(seen.sum)
-	return errors.Join(err, seen.err, s.node.setSpinners(ctx, 0))
+	return errors.Join(err, seen.err, s.node.setBackground(ctx, 0))
 }
 
 // footprint is what the agent used since. One that was replaced in the window

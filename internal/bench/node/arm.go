@@ -129,7 +129,7 @@ func (n *node) plan() string {
 			fmt.Fprintf(&b, "    fence: %q\n", topology.FormatList(fence))
 		}
 	}
-	primary, spinners := n.tiers()
+	primary, background := n.tiers()
 	fence := n.layout.fence
 	if primary != tier.Critical {
 		fence = nil
@@ -138,7 +138,7 @@ func (n *node) plan() string {
 		group(criticalPod(i), primary, fence)
 	}
 	group(kubepods, tier.Standard, nil)
-	group(bench.BestEffort+"/*", spinners, nil)
+	group(bench.BestEffort+"/*", background, nil)
 	for _, p := range n.listed() {
 		if p.Tier == tier.Standard.String() {
 			// A group of its own: its weight counts against the others'.

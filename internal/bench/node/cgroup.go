@@ -205,8 +205,8 @@ func (t *tree) set(path, file, value string) error {
 	return nil
 }
 
-// spinnerPod is the cgroup of the n-th background pod, from 1.
-func spinnerPod(n int) string {
+// backgroundPod is the cgroup of the n-th background pod, from 1.
+func backgroundPod(n int) string {
 	return fmt.Sprintf("%s/pod7e3c0000-0000-4000-9000-%012d", bench.BestEffort, n)
 }
 

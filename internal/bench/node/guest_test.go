@@ -147,6 +147,26 @@ func TestBurstyLosesThroughputToInvertedWeights(t *testing.T) {
 	}
 }
 
+// Every batch works, in its own pod, and is gone when its pod's turn is over.
+func TestBatchesWorkAndEnd(t *testing.T) {
+	requireVirtualTime(t)
+	s := short(t, "burst", "28%", 4, 0)
+	for _, b := range bench.Batches() {
+		s.Background = append(s.Background, b.Name)
+	}
+	for i, w := range windows(t, s, "eevdf") {
+		for _, p := range w.Pods {
+			t.Logf("step %d: %s %v", i, p.Name, p.CPUTime)
+			if p.CPUTime < time.Millisecond {
+				t.Errorf("step %d: %s used %v of CPU time", i, p.Name, p.CPUTime)
+			}
+		}
+		if idle := w.Ledger.Background == 0; idle != (i == 1) {
+			t.Errorf("step %d: background used %v", i, w.Ledger.Background)
+		}
+	}
+}
+
 // Lazy preemption lets a thread that another CPU woke wait for a tick.
 func TestWakeupSeesLazyPreemption(t *testing.T) {
 	requireVirtualTime(t)

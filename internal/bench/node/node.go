@@ -84,7 +84,7 @@ const (
 	quietSpan   = 500 * time.Millisecond
 	quietShare  = 0.99
 	settleBound = 60 * time.Second
-	// stepSettle lets new spinners spread over the CPUs before the client's
+	// stepSettle lets new background work spread over the CPUs before the client's
 	// own warm-up begins.
 	stepSettle = 100 * time.Millisecond
 )
@@ -101,10 +101,11 @@ type node struct {
 	glance   *glance // nil: the primary's instrument looks itself
 	spinner  string
 	started  []*exec.Cmd
-	spinners []*exec.Cmd // one in each background pod, by pod
-	atEnd    []func()
-	atExit   func() error // when all that was started is gone
-	idle     float64      // share of idle CPU time before the first client
+	// background is the work of each background pod, by pod: a spinner or a batch.
+	background []*exec.Cmd
+	atEnd      []func()
+	atExit     func() error // when all that was started is gone
+	idle       float64      // share of idle CPU time before the first client
 }
 
 // Run carries out spec and writes events to out until the ladder is done.
@@ -139,7 +140,7 @@ func Run(ctx context.Context, spec Spec, out io.Writer) (err error) {
 	for _, step := range spec.Scenario.Steps() {
 		w, err := n.step(ctx, p, step)
 		if err != nil {
-			return fmt.Errorf("measure step %d at %d spinners: %w", step.Index, step.Density, err)
+			return fmt.Errorf("measure step %d beside %d background pods: %w", step.Index, step.Density, err)
 		}
 		if err := n.tell(Event{Window: w}); err != nil {
 			return err

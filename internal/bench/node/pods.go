@@ -5,8 +5,11 @@ package node
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -42,8 +45,8 @@ func (n *node) hasStandard() bool {
 	return slices.ContainsFunc(n.listed(), func(p pod) bool { return p.Tier == tier.Standard.String() })
 }
 
-// tiers are the primary's and the spinners'.
-func (n *node) tiers() (primary, spinners tier.Tier) {
+// tiers are the primary's and the background pods'.
+func (n *node) tiers() (primary, background tier.Tier) {
 	if n.spec.Scenario.Peers != nil {
 		return tier.Standard, tier.Standard
 	}
@@ -71,7 +74,7 @@ func criticalPod(i int) string {
 // at returns the pods that are there at a step: the critical ones first.
 func (n *node) at(step bench.Step) []pod {
 	var out []pod
-	primary, spinners := n.tiers()
+	primary, background := n.tiers()
 	for i, name := range criticalPods(n.spec.Scenario.Primary) {
 		path := criticalPod(i)
 		out = append(out, pod{Pod: bench.Pod{
@@ -84,9 +87,9 @@ func (n *node) at(step bench.Step) []pod {
 		}
 	}
 	for i := range step.Density {
-		path := spinnerPod(i + 1)
+		path := backgroundPod(i + 1)
 		out = append(out, pod{Pod: bench.Pod{
-			Name: fmt.Sprintf("spinner-%d", i+1), Tier: spinners.String(), Weight: n.tree.weights[path], Threads: 1,
+			Name: n.workName(i + 1), Tier: background.String(), Weight: n.tree.weights[path], Threads: 1,
 		}, path: path})
 	}
 	return out
@@ -107,14 +110,33 @@ func (n *node) makePods() error {
 	return nil
 }
 
-// setSpinners brings the number of background pods that work to density, one
-// spinner in each. A pod whose spinner ended stays, empty. Their parent has the
-// weight that kubelet gives it by their requests.
-func (n *node) setSpinners(ctx context.Context, density int) error {
-	for len(n.spinners) > density {
-		last := len(n.spinners) - 1
-		end(n.spinners[last])
-		n.spinners = n.spinners[:last]
+// endBackground ends the work of the last background pod: all its processes, of
+// which a batch has several.
+func (n *node) endBackground() error {
+	last := len(n.background) - 1
+	err := n.tree.set(backgroundPod(last+1), "cgroup.kill", "1")
+	end(n.background[last])
+	n.background = n.background[:last]
+	return err
+}
+
+// workName is what a record calls the n-th background pod, from 1: by its work.
+func (n *node) workName(i int) string {
+	name := "spinner"
+	if batch := n.spec.Scenario.BatchAt(i); batch != nil {
+		name = batch.Name
+	}
+	return fmt.Sprintf("%s-%d", name, i)
+}
+
+// setBackground brings the number of background pods that work to density, each
+// with a spinner or a batch. A pod whose work was ended stays, empty. Their parent
+// has the weight that kubelet gives it by their requests.
+func (n *node) setBackground(ctx context.Context, density int) error {
+	for len(n.background) > density {
+		if err := n.endBackground(); err != nil {
+			return err
+		}
 	}
 	request := 0
 	if peers := n.spec.Scenario.Peers; peers != nil {
@@ -125,31 +147,55 @@ func (n *node) setSpinners(ctx context.Context, density int) error {
 			return err
 		}
 	}
-	for len(n.spinners) < density {
-		path := spinnerPod(len(n.spinners) + 1)
+	for len(n.background) < density {
+		i := len(n.background) + 1
+		path := backgroundPod(i)
 		if err := n.tree.pod(path, bench.KubeletWeight(request)); err != nil {
 			return err
 		}
-		cmd, err := n.spin(ctx, path)
+		cmd, err := n.startBackground(ctx, i)
 		if err != nil {
 			return err
 		}
-		n.spinners = append(n.spinners, cmd)
+		n.background = append(n.background, cmd)
 	}
 	return nil
 }
 
 // starves tells that the arm starves a primary that shares its CPUs so much
-// that it could neither get ready beside spinners nor report: they come when it
-// is ready and go before it reports.
+// that it could neither get ready beside background work nor report: that comes
+// when it is ready and goes before it reports.
 func (n *node) starves() bool { return n.spec.Arm.Inverted && !n.spec.Scenario.Instrument }
 
-// settleSpinners sets them and lets them spread over the CPUs.
-func (n *node) settleSpinners(ctx context.Context, density int) error {
-	if err := n.setSpinners(ctx, density); err != nil {
+// settleBackground sets it and lets it spread over the CPUs.
+func (n *node) settleBackground(ctx context.Context, density int) error {
+	if err := n.setBackground(ctx, density); err != nil {
 		return err
 	}
 	return sleep(ctx, stepSettle)
+}
+
+// batchPort is the first of the ports that batches may use, portsEach of them
+// each.
+const (
+	batchPort = 6000
+	portsEach = 10
+)
+
+// startBackground starts the work of the i-th background pod, from 1.
+func (n *node) startBackground(ctx context.Context, i int) (*exec.Cmd, error) {
+	pod, batch := backgroundPod(i), n.spec.Scenario.BatchAt(i)
+	if batch == nil {
+		return n.spin(ctx, pod)
+	}
+	// Without a seed of its own it takes the one of the last run; without
+	// --oomable it guards itself against being killed, which no pod does.
+	args := []string{"--quiet", "--oomable", "--no-rand-seed", "--temp-path", os.TempDir()}
+	for _, arg := range batch.Args {
+		args = append(args, strings.ReplaceAll(arg, bench.PortWord, strconv.Itoa(batchPort+i*portsEach)))
+	}
+	cmd := exec.CommandContext(ctx, "stress-ng", args...)
+	return cmd, n.tree.start(cmd, pod+ctr)
 }
 
 // spin starts a spinner in a pod.

@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,14 +42,18 @@ func (n *node) stop() error {
 	for _, last := range slices.Backward(n.atEnd) {
 		last()
 	}
-	for _, cmd := range slices.Backward(slices.Concat(n.started, n.spinners)) {
+	var err error
+	for len(n.background) > 0 {
+		err = errors.Join(err, n.endBackground())
+	}
+	for _, cmd := range slices.Backward(n.started) {
 		end(cmd)
 	}
-	n.atEnd, n.started, n.spinners = nil, nil, nil
+	n.atEnd, n.started = nil, nil
 	if n.atExit == nil {
-		return nil
+		return err
 	}
-	return n.atExit()
+	return errors.Join(err, n.atExit())
 }
 
 // sleep waits for d or until ctx ends.

@@ -174,7 +174,7 @@ func (s *selfMeasured) begin(ctx context.Context, step bench.Step) (_ window, er
 		r.programs = append(r.programs, started)
 	}
 	if n.starves() {
-		if err := n.settleSpinners(ctx, step.Density); err != nil {
+		if err := n.settleBackground(ctx, step.Density); err != nil {
 			return nil, err
 		}
 	}

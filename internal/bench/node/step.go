@@ -49,7 +49,7 @@ func (n *node) newPrimary() primary {
 // step measures one window.
 func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Window, error) {
 	if !n.starves() {
-		if err := n.settleSpinners(ctx, step.Density); err != nil {
+		if err := n.settleBackground(ctx, step.Density); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +69,7 @@ func (n *node) step(ctx context.Context, p primary, step bench.Step) (*bench.Win
 		return nil, err
 	}
 	if n.starves() {
-		if err := n.setSpinners(ctx, 0); err != nil {
+		if err := n.setBackground(ctx, 0); err != nil {
 			return nil, err
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Section) Caveats() []string {
 		out = append(out, fmt.Sprintf("Open loop, %s arrivals, latency from the intended send time. Client and server share the node; the last CPU is the client's alone.", s.Scenario.Load.Arrivals))
 	}
 	if p := s.Main; p != nil && p.Climbs() {
-		out = append(out, "Background is spinners: they want every cycle, touch no memory and make no system calls. Work that shares caches or locks with the primary can hurt it in ways that no scheduler sees. Harvest is background's share of what all else left on the pods' CPUs; with fewer spinners than CPUs it cannot reach all.")
+		out = append(out, s.backgroundCaveat()+fmt.Sprintf(" Harvest is background's share of what all else left on the pods' CPUs; with fewer %ss than CPUs it cannot reach all.", p.Neighbour))
 	}
 	if s.Arm(ours) != nil && s.Main != nil && s.Main.cell(ours, 0).Inversion.Known() {
 		out = append(out, "The probe that measures wakeup delay and inversion runs in every arm and is part of every latency.")
@@ -47,6 +47,18 @@ func (s *Section) Caveats() []string {
 		out = append(out, fmt.Sprintf("%d of %s are void and enter no figure; they are kept in the record file and listed below with their reasons.", n, number(s.Windows, "window")))
 	}
 	return out
+}
+
+// backgroundCaveat says what runs beside the primary, and what that leaves out.
+func (s *Section) backgroundCaveat() string {
+	if len(s.Scenario.Background) == 0 {
+		return "Background is spinners: they want every cycle, touch no memory and make no system calls. Work that shares caches or locks with the primary can hurt it in ways that no scheduler sees."
+	}
+	var does []string
+	for _, name := range s.Scenario.Background {
+		does = append(does, fmt.Sprintf("%s (%s)", name, bench.BatchOf(name).Does))
+	}
+	return fmt.Sprintf("Background is stress-ng, each pod one of its stressors in turn: %s. The kernel works for them in stretches in which no scheduler can preempt them. How much of a CPU each pod got is in the records, by name.", list(does))
 }
 
 const virtualCaveat = "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."

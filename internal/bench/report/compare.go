@@ -126,7 +126,7 @@ func (c Comparison) Text(w io.Writer) error {
 	fmt.Fprintf(&b, "%s, times %s; * where the interval leaves out 1\n", c.B, c.A)
 	for i := 0; i < len(c.Steps); {
 		first := c.Steps[i]
-		t := Table{Head: []string{"step", "spinners", "p50", "p99", "p99.9", "background", "per op", "seeds"}}
+		t := Table{Head: []string{"step", "density", "p50", "p99", "p99.9", "background", "per op", "seeds"}}
 		for ; i < len(c.Steps) && c.Steps[i].table() == first.table(); i++ {
 			t.Rows = append(t.Rows, c.Steps[i].row())
 		}

@@ -76,7 +76,7 @@ func (s *Section) ratios(a, base *ladder.Arm) []compared {
 
 // step names a step for people.
 func (s *Section) step(p *Point, density int) string {
-	where := number(density, "spinner")
+	where := number(density, s.Scenario.Neighbour())
 	if p.Name != "" && len(s.Points) > 1 {
 		where = p.Name + ", " + where
 	}
@@ -187,7 +187,7 @@ func (s *Section) null() []Control {
 	}
 	return []Control{{
 		Name: "null: nearly idle", Should: "show what a wakeup alone loses to background: hardly any queueing adds to it",
-		Did: fmt.Sprintf("p99 at %s against none: %s", number(p.Top(), "spinner"), list(parts)), State: Told,
+		Did: fmt.Sprintf("p99 at %s against none: %s", number(p.Top(), p.Neighbour), list(parts)), State: Told,
 	}}
 }
 

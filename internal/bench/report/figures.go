@@ -35,7 +35,7 @@ func (p *Point) Charts(s *Section) []Figure {
 		out = append(out, Figure{p.background(rivals).svg(), "What background got meanwhile."})
 	}
 	if f := p.frontier(rivals); f != nil {
-		out = append(out, Figure{f.svg(), "The frontier: lower and farther right is better. Each path goes from few spinners to many."})
+		out = append(out, Figure{f.svg(), "The frontier: lower and farther right is better. Each path goes from few " + p.Neighbour + "s to many."})
 	}
 	return out
 }
@@ -144,8 +144,8 @@ func (p *Point) background(rows []Row) *chart {
 // overDensity draws a figure of each row against the ladder's steps.
 func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label string, format func(float64) string, log bool) *chart {
 	c := &chart{
-		title: label + ", against the number of background spinners",
-		x:     axis{label: "background spinners"}, y: axis{label: label, log: log, format: format},
+		title: label + ", against the number of background " + p.Neighbour + "s",
+		x:     axis{label: "background " + p.Neighbour + "s"}, y: axis{label: label, log: log, format: format},
 	}
 	for _, d := range p.Densities {
 		c.steps = append(c.steps, strconv.Itoa(d))
@@ -153,7 +153,7 @@ func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label stri
 	for _, r := range rows {
 		line := series{name: r.Name, style: r.Style, band: true}
 		for _, cell := range r.Cells {
-			line.points = append(line.points, point{label: number(cell.Density, "spinner"), y: of(cell)})
+			line.points = append(line.points, point{label: number(cell.Density, p.Neighbour), y: of(cell)})
 		}
 		c.series = append(c.series, line)
 	}
@@ -177,7 +177,7 @@ func (p *Point) frontier(rows []Row) *chart {
 		path := series{name: r.Name, style: r.Style}
 		for _, cell := range r.Cells {
 			if cell.Density > 0 {
-				path.points = append(path.points, point{number(cell.Density, "spinner"), cell.Harvest, cell.TailRatio(base.Cell, .99)})
+				path.points = append(path.points, point{number(cell.Density, p.Neighbour), cell.Harvest, cell.TailRatio(base.Cell, .99)})
 			}
 		}
 		c.series = append(c.series, path)

@@ -55,7 +55,7 @@ func (s *Section) growthHeadline() []string {
 	if len(alone) == 0 {
 		return nil
 	}
-	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background spinner"), s.Subject(), s.atPoint())
+	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background "+p.Neighbour), s.Subject(), s.atPoint())
 	if len(mine) == 0 || len(others) == 0 {
 		for i := range mine {
 			mine[i] += " under temper"
@@ -81,9 +81,9 @@ func (s *Section) silent() []string {
 			case c.Valid():
 				continue
 			case len(c.Void) > 0:
-				out = append(out, fmt.Sprintf("No figure for %s at %s: its windows there are void (%s).", r.Name, number(d, "spinner"), c.Void[0]))
+				out = append(out, fmt.Sprintf("No figure for %s at %s: its windows there are void (%s).", r.Name, number(d, p.Neighbour), c.Void[0]))
 			default:
-				out = append(out, fmt.Sprintf("No figure for %s at %s: no window was measured.", r.Name, number(d, "spinner")))
+				out = append(out, fmt.Sprintf("No figure for %s at %s: no window was measured.", r.Name, number(d, p.Neighbour)))
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Section) versusHeadline() []string {
 			continue
 		}
 		out = append(out, fmt.Sprintf("Against %s, temper's p99 is %s without background and %s at %s; its background work: %s.",
-			r.Name, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), "spinner"), change(more, "more", "less")))
+			r.Name, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), p.Neighbour), change(more, "more", "less")))
 	}
 	return out
 }

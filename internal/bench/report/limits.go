@@ -17,7 +17,7 @@ import (
 func (s *Section) Limits() Table {
 	spans := []time.Duration{bench.LongSpan, bench.ShortSpan}
 	t := Table{Title: "CPU limits", Head: []string{
-		"arm", "case", "spinners", "cgroup", "use of quota over " + spanWord(spans[0]), "use of quota over " + spanWord(spans[1]),
+		"arm", "case", s.Scenario.Neighbour() + "s", "cgroup", "use of quota over " + spanWord(spans[0]), "use of quota over " + spanWord(spans[1]),
 		"longest stop with work to do", "periods throttled", "work a second",
 	}}
 	limited := slices.DeleteFunc(s.Scenario.Primary.Limited(), func(l bench.Limited) bool {

@@ -11,7 +11,7 @@ import (
 )
 
 // Columns is the head of the lines that Line makes.
-const Columns = "arm                   point  spinners   p50 µs   p99 µs p99.9 µs   max µs  work/s  background CPUs  verdict"
+const Columns = "arm                   point   density   p50 µs   p99 µs p99.9 µs   max µs  work/s  background CPUs  verdict"
 
 // Line shows one record, aligned under Columns.
 func Line(rec *bench.Record) string {

@@ -40,6 +40,8 @@ type Point struct {
 	bench.Point
 	Rate      float64
 	Densities []int
+	// Neighbour is the word for one of the background pods.
+	Neighbour string
 	Rows      []Row
 	// SLO is the objective in nanoseconds, 0 where there is no stock kernel to
 	// take it from.
@@ -107,7 +109,7 @@ func newSection(l *ladder.Ladder) *Section {
 }
 
 func newPoint(l *ladder.Ladder, p bench.Point) Point {
-	out := Point{Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name)}
+	out := Point{Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name), Neighbour: l.Scenario.Neighbour()}
 	for _, a := range l.Arms {
 		row := Row{Arm: a}
 		for _, d := range out.Densities {

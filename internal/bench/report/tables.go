@@ -114,7 +114,7 @@ func (s *Section) Every(p *Point) Table {
 	fields := slices.DeleteFunc(s.fields(), func(f field) bool {
 		return !slices.ContainsFunc(p.Rows, func(r Row) bool { return slices.ContainsFunc(r.Cells, f.known) })
 	})
-	t := Table{Title: p.Name, Head: []string{"arm", "spinners"}}
+	t := Table{Title: p.Name, Head: []string{"arm", p.Neighbour + "s"}}
 	for _, f := range fields {
 		t.Head = append(t.Head, f.head)
 	}
@@ -224,7 +224,7 @@ func (s *Section) Shares() Table {
 
 // Waits shows who waited longest, by tier; empty where no probe saw it.
 func (s *Section) Waits() Table {
-	t := Table{Title: "Longest waits", Head: []string{"arm", "case", "spinners", "tier", "longest wait", "pods' CPUs"}}
+	t := Table{Title: "Longest waits", Head: []string{"arm", "case", s.Scenario.Neighbour() + "s", "tier", "longest wait", "pods' CPUs"}}
 	if s.Scenario.Primary.Kind != "starvation" {
 		return t
 	}

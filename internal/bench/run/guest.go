@@ -172,7 +172,7 @@ func (c *Campaign) command(j job) (*guest.Cmd, error) {
 	}
 	cmd := guest.Command(guest.Machine{
 		Kernel: c.Kernel, Topology: c.Topology, Mode: mode, Append: j.arm.Cmdline, Seed: seed,
-		Packages: c.Scenario.KindOf().Packages, Files: files, Clock: c.Clock,
+		Packages: c.Scenario.Packages(), Files: files, Clock: c.Clock,
 	}, nodePath, "run")
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.Log = c.Log

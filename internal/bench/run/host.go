@@ -146,7 +146,7 @@ func checkHost(scenario bench.Scenario, arms []bench.Arm, host hostFacts) error 
 	if live := strings.TrimSpace(state); err == nil && live != "disabled" {
 		miss("a free sched_ext: its state is %s; stop the scheduler that runs (temper stop)", live)
 	}
-	for _, pkg := range scenario.KindOf().Packages {
+	for _, pkg := range scenario.Packages() {
 		if program := programs[pkg]; host.program(program) != nil {
 			miss("program %s: apt install %s", program, pkg)
 		}
@@ -162,6 +162,7 @@ var programs = map[string]string{
 	"memcached":    "memcached",
 	"redis-server": "redis-server",
 	"rt-tests":     "hackbench",
+	"stress-ng":    "stress-ng",
 }
 
 // cleanHost removes the cgroups that a run on this machine left.

@@ -239,7 +239,7 @@ func place(l *ladder.Ladder, point string, density int) string {
 		parts = append(parts, point)
 	}
 	if density >= 0 {
-		parts = append(parts, fmt.Sprintf("%d spinners", density))
+		parts = append(parts, fmt.Sprintf("%d %ss", density, l.Scenario.Neighbour()))
 	}
 	return strings.Join(parts, ", ")
 }
