@@ -32,8 +32,9 @@ digest, every percentile from its histogram, every verdict from the window's own
 samples, the windows that the campaign's plan asks for, and the statistics in
 REPORT.md where one lies beside the records. It finds what was
 edited, what was measured under another scheduler than its arm's, what is of
-another machine or build, and what is missing. Void windows with their true
-reasons are counted and are no fault.
+another machine, build or seed, and what is missing. Void windows with their true
+reasons are counted and are no fault. A line all of whose figures were made up to
+fit each other is found by rerun, which measures again.
 
 It uses nothing but the files: no guest, no network, no checkout.
 

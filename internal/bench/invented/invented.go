@@ -7,6 +7,7 @@ package invented
 
 import (
 	"fmt"
+	"hash/crc64"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -57,7 +58,7 @@ func (c Campaign) Records() ([]*bench.Record, error) {
 	var out []*bench.Record
 	for seed := uint64(1); seed <= uint64(c.Seeds); seed++ {
 		for _, arm := range arms {
-			r := rand.New(rand.NewPCG(seed, uint64(len(arm.Name))))
+			r := rand.New(rand.NewPCG(seed, crc64.Checksum([]byte(arm.Name), crc64.MakeTable(crc64.ISO))))
 			for _, step := range c.Scenario.Steps() {
 				rec := c.record(arm, seed, step, math.Exp(c.Jitter*r.NormFloat64()))
 				if c.Spoil != nil {
@@ -122,8 +123,11 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 		after.EnableSeq++
 	}
 	weight := 1
-	if arm.BackgroundIdle {
+	switch {
+	case arm.BackgroundIdle:
 		weight = 0
+	case arm.Inverted:
+		weight = 174
 	}
 	w := bench.Window{
 		Step: step, IdleBefore: 1, Realtime: s.Load.Counted(), ReadBy: -s.Load.Pad, Sched: []bench.SchedSample{sample, after},

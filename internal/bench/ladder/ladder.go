@@ -32,6 +32,7 @@ type Ladder struct {
 	Seeds    []uint64
 	Windows  int
 	Void     []Void
+	Broken   int // of the void windows, those that are not as they were written
 	Facts    Facts
 }
 
@@ -149,6 +150,9 @@ func (l *Ladder) tellApart() {
 
 func (l *Ladder) add(rec *bench.Record, broken []string) {
 	l.Windows++
+	if len(broken) > 0 {
+		l.Broken++
+	}
 	l.Facts.add(rec)
 	if !slices.Contains(l.Seeds, rec.Seed) {
 		l.Seeds = append(l.Seeds, rec.Seed)

@@ -64,6 +64,9 @@ func (b bound) within(e stats.Estimate) bool {
 	return e.Figure <= b.limit
 }
 
+// fewSeeds cannot give an interval of 95 %: theirs is the range of what they were.
+const fewSeeds = 5
+
 // part judges the worst of samples. Without any, the part is open.
 func (b bound) part(what string, samples []sample) Part {
 	p := Part{What: what, Bound: b.String()}
@@ -79,6 +82,9 @@ func (b bound) part(what string, samples []sample) Part {
 	if s.HasInterval() {
 		p.Interval = &[2]float64{s.Low, s.High}
 		p.Text += fmt.Sprintf(" (%s to %s)", b.format(s.Low), b.format(s.High))
+		if s.Seeds < fewSeeds {
+			p.Text += fmt.Sprintf(" of %d seeds", s.Seeds)
+		}
 	} else {
 		p.Note = "one seed, no interval"
 		// What one boot happened to give neither proves a bound nor shows a

@@ -128,7 +128,7 @@ func harvest(s set) []Part {
 
 func inversions(s set) []Part {
 	var shares, longest []sample
-	s.of(append([]string{"burst", "bursty", "wakeup", "chain"}, servers...)...).each(func(l *ladder.Ladder, point string, densities []int) {
+	s.of(append([]string{"burst", "bursty", "wakeup", "chain", "weights"}, servers...)...).each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			c := l.Arm(ours).Cell(point, d)
 			e := c.Inversion()

@@ -75,6 +75,11 @@ func Load(root string) ([]*ladder.Ladder, error) {
 		if err != nil {
 			return nil, err
 		}
+		for _, l := range ladders {
+			if l.Broken > 0 {
+				return nil, fmt.Errorf("read %s: %d of its windows are not as they were written: temper-lab verify %s says which", dir, l.Broken, dir)
+			}
+		}
 		out = append(out, ladders...)
 	}
 	return out, nil
@@ -188,31 +193,14 @@ type set []*ladder.Ladder
 // dated begins the name of a record directory.
 var dated = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}-`)
 
-// usable keeps the newest ladder of each scenario, topology and campaign: one
-// of the same name replaces the one before. Targets are ratios between densities, so that only
-// a clock per vCPU will do: where the clock is shared, or the host's, densities
-// differ by more than the scheduler. They speak of critical pods: where the primary
-// is its neighbours' equal, it is to wait for its share.
+// usable keeps the ladders that targets may be judged by. Targets are ratios between
+// densities, so that only a clock per vCPU will do: where the clock is shared, or the
+// host's, densities differ by more than the scheduler. They speak of critical pods: where
+// the primary is its neighbours' equal, it is to wait for its share.
 func usable(ladders []*ladder.Ladder) set {
-	byName := map[string]*ladder.Ladder{}
-	var names []string
-	for _, l := range ladders {
-		if l.Machine.Clock != bench.ClockPerVCPU || l.Scenario.Peers != nil || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil {
-			continue
-		}
-		name := l.Scenario.Name + " " + l.Machine.Topology + " " + dated.ReplaceAllString(l.Source, "")
-		old := byName[name]
-		if old == nil {
-			names = append(names, name)
-		}
-		if old == nil || l.Source >= old.Source {
-			byName[name] = l
-		}
-	}
-	var out set
-	for _, name := range names {
-		out = append(out, byName[name])
-	}
+	out := slices.DeleteFunc(set(slices.Clone(ladders)), func(l *ladder.Ladder) bool {
+		return l.Machine.Clock != bench.ClockPerVCPU || l.Scenario.Peers != nil || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil
+	})
 	slices.SortStableFunc(out, func(a, b *ladder.Ladder) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Scenario.Name, b.Scenario.Name))
 	})

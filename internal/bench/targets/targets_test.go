@@ -134,7 +134,7 @@ func TestMetTargets(t *testing.T) {
 	if err := Text(&text, []Target{got["T16"], got["T1"]}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"T16  met", "instructions per wakeup against eevdf: 1.10× (1.10× to 1.10×) (≤ 1.25×) at pipe", "T1   open", "2 targets: 1 met, 0 missed, 1 without"} {
+	for _, want := range []string{"T16  met", "instructions per wakeup against eevdf: 1.10× (1.10× to 1.10×) of 4 seeds (≤ 1.25×) at pipe", "T1   open", "2 targets: 1 met, 0 missed, 1 without"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}
@@ -365,16 +365,19 @@ func TestPeersMakeNoFigure(t *testing.T) {
 	}
 }
 
-// A campaign replaces the one of its name before it, and no other.
-func TestNewCampaignsReplaceOld(t *testing.T) {
+// A newer campaign tells of the steps that it has, and hides no other.
+func TestANewerCampaignHidesNoStep(t *testing.T) {
 	root := t.TempDir()
-	for dir, slow := range map[string]time.Duration{"2026-01-01-x": 2, "2026-02-01-x": 1, "2026-01-01-y": 1} {
+	both, one := short("chain"), short("chain")
+	both.Points = []bench.Point{{Name: "30 %", Rate: 100}, {Name: "60 %", Rate: 200}}
+	one.Points = both.Points[:1]
+	for dir, scenario := range map[string]bench.Scenario{"2026-01-01-x": both, "2026-02-01-x": one} {
 		c := invented.Campaign{
-			Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 2, Jitter: .001,
+			Scenario: scenario, Arms: []string{"temper"}, Seeds: 2, Jitter: .001,
 			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
 				s := invented.Typical(arm, seed, step)
-				if step.Density == 16 {
-					s.P50, s.P99 = slow*s.P50, slow*s.P99
+				if step.Density == 16 && dir == "2026-01-01-x" {
+					s.P50, s.P99 = 2*s.P50, 2*s.P99
 				}
 				return s
 			},
@@ -384,18 +387,28 @@ func TestNewCampaignsReplaceOld(t *testing.T) {
 		}
 	}
 	target := all(t, root)["T10"]
-	if target.Met == nil || !*target.Met {
-		t.Errorf("the old campaign counts: %+v", target)
+	if target.Met == nil || *target.Met || !strings.Contains(target.Parts[0].Where, "60 %") {
+		t.Errorf("the older campaign's other point does not count: %+v", target)
 	}
-	ladders, err := Load(root)
+}
+
+// A line that was edited is no void window of which no figure is made.
+func TestEditedRecordsAreRefused(t *testing.T) {
+	root := t.TempDir()
+	c := invented.Campaign{Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 2, Shape: invented.Typical}
+	dir := filepath.Join(root, "edited")
+	if err := c.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, bench.RecordFile)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []string
-	for _, l := range usable(ladders) {
-		sources = append(sources, l.Source)
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), `"commit":"invented"`, `"commit":"other"`, 1)), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	if slices.Sort(sources); !slices.Equal(sources, []string{"2026-01-01-y", "2026-02-01-x"}) {
-		t.Errorf("made of %v", sources)
+	if _, err := Load(root); err == nil || !strings.Contains(err.Error(), "1 of its windows") {
+		t.Errorf("error %v", err)
 	}
 }

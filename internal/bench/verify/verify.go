@@ -53,7 +53,7 @@ func (r Report) Sound() bool { return len(r.Findings) == 0 }
 
 // Check reads a record file.
 func Check(file io.Reader) (Report, error) {
-	c := checker{cells: map[cell]int{}, sets: map[set]*gathered{}}
+	c := checker{cells: map[cell]int{}, sets: map[set]*gathered{}, latencies: map[string]int{}, requests: map[cell]request{}}
 	err := bench.ScanRecords(file, func(l bench.Line) error {
 		c.line(l)
 		return nil
@@ -89,12 +89,17 @@ type gathered struct {
 }
 
 type checker struct {
-	report   Report
-	campaign string
-	clock    string
-	cells    map[cell]int // line of each window
-	sets     map[set]*gathered
+	report    Report
+	campaign  string
+	clock     string
+	cells     map[cell]int // line of each window
+	sets      map[set]*gathered
+	latencies map[string]int   // line of each histogram
+	requests  map[cell]request // of the step, whatever the arm
 }
+
+// request is how many a step has, and where that was seen first.
+type request struct{ n, line int }
 
 func (c *checker) find(l bench.Line, format string, args ...any) {
 	f := Finding{Line: l.Number, Text: fmt.Sprintf(format, args...)}
@@ -150,12 +155,59 @@ func consistent(r *bench.Record) []string {
 	if most := float64(p.Requests)/w.Seconds()*2 + 1e3; r.Scenario.KindOf().Server && p.Achieved > most {
 		out = append(out, fmt.Sprintf("%.0f answers a second to %d requests in %v", p.Achieved, p.Requests, w))
 	}
+	out = append(out, contained(r)...)
+	if seed := guestSeed(r); seed != "" && seed != strconv.FormatUint(r.Seed, 10) {
+		out = append(out, fmt.Sprintf("its guest had seed %s", seed))
+	}
 	for _, pod := range r.Window.Pods {
 		if pod.CPUTime < 0 || pod.CPUTime > r.Window.Ledger.Length*time.Duration(r.Window.Ledger.CPUs) {
 			out = append(out, fmt.Sprintf("pod %s used %v in a window of %v on %d CPUs", pod.Name, pod.CPUTime, r.Window.Ledger.Length, r.Window.Ledger.CPUs))
 		}
 	}
 	return out
+}
+
+// contained compares what is part of something with the whole: waits, and pods' time.
+func contained(r *bench.Record) []string {
+	var out []string
+	if p := r.Window.Probe; p != nil {
+		for _, name := range slices.Sorted(maps.Keys(p.Tiers)) {
+			t := p.Tiers[name]
+			if t.Delay != nil && t.WorstWait > 0 && !atMost(t.Delay.Max(), t.WorstWait) {
+				out = append(out, fmt.Sprintf("tier %s: a wakeup waited for %v, nobody longer than %v", name, t.Delay.Max(), t.WorstWait))
+			}
+			if t.WorstWait > 0 && t.InversionMax > t.WorstWait {
+				out = append(out, fmt.Sprintf("tier %s: an inversion of %v, and no wait longer than %v", name, t.InversionMax, t.WorstWait))
+			}
+		}
+	}
+	used := map[string]time.Duration{}
+	for _, pod := range r.Window.Pods {
+		used[pod.Tier] += pod.CPUTime
+	}
+	for tier, whole := range map[string]time.Duration{"critical": r.Window.Ledger.Critical, "background": r.Window.Ledger.Background} {
+		if sum, ok := used[tier]; ok && math.Abs(float64(sum-whole)) > podsTolerance*float64(r.Window.Ledger.Length) {
+			out = append(out, fmt.Sprintf("its %s pods used %v, its ledger has %v", tier, sum, whole))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// podsTolerance is how far the pods' CPU time may be from their tier's, as a share of a
+// CPU: the two are read one after the other.
+const podsTolerance = 0.01
+
+func atMost(a, b time.Duration) bool { return a <= b || near(a, b) }
+
+// guestSeed is the seed that the emulator's arguments name; "" if there is none, if one
+// guest serves several seeds, or if the arm is a repetition, whose guest has another one.
+func guestSeed(r *bench.Record) string {
+	args := r.Machine.EmulatorArgs
+	if i := slices.Index(args, "-seed"); i >= 0 && i+1 < len(args) && !r.Arm.Again && r.Machine.Clock != bench.ClockOpen {
+		return args[i+1]
+	}
+	return ""
 }
 
 // text is v for comparison.
@@ -200,6 +252,8 @@ func (c *checker) among(l bench.Line) {
 		c.find(l, "polluted: it ran on another machine than the windows before it: %s", d)
 	}
 	c.armOf(l, g)
+	c.twice(l)
+	c.sameRequests(l, at)
 	g.plans[text(r.Plan)] = r.Plan
 	place := cell{at, r.Arm.Name, r.Seed, r.Window.Step.Index}
 	if before, ok := c.cells[place]; ok {
@@ -207,6 +261,38 @@ func (c *checker) among(l bench.Line) {
 		return
 	}
 	c.cells[place] = l.Number
+}
+
+// fewLatencies may be equal by chance.
+const fewLatencies = 100
+
+// twice demands that no two windows have the same latencies.
+func (c *checker) twice(l bench.Line) {
+	h := l.Record.Window.Primary.Latency
+	if h == nil || h.Count() < fewLatencies {
+		return
+	}
+	is := text(h)
+	if before, ok := c.latencies[is]; ok {
+		c.find(l, "tampered: its latencies are those of line %d", before)
+		return
+	}
+	c.latencies[is] = l.Number
+}
+
+// sameRequests demands what makes pairs of arms: an open loop draws the same arrivals for a
+// seed and a step under all of them.
+func (c *checker) sameRequests(l bench.Line, at set) {
+	r := l.Record
+	if kind := r.Scenario.KindOf(); !kind.Server || kind.Tool || !r.Machine.Virtual() {
+		return
+	}
+	place, n := cell{set: at, seed: r.Seed, step: r.Window.Step.Index}, r.Window.Primary.Requests
+	if was, ok := c.requests[place]; ok && was.n != n {
+		c.find(l, "tampered: %d requests, but %d at the same step with the same seed on line %d", n, was.n, was.line)
+		return
+	}
+	c.requests[place] = request{n, l.Number}
 }
 
 // armOf demands that all windows of an arm ran the same programs.

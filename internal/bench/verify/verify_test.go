@@ -178,6 +178,8 @@ var faults = map[string]struct {
 	"wrong arm":           {"eevdf", func(r *bench.Record) { *r = as(*r, "temper:no-preempt") }, "expected temper"},
 	"wrong kernel line":   {"eevdf-tuned", func(r *bench.Record) { r.Machine.Cmdline = strings.ReplaceAll(r.Machine.Cmdline, "preempt=full", "") }, "kernel line has preempt=full: false"},
 	"wrong weights":       {"eevdf-tuned", func(r *bench.Record) { r.Window.Weights[bench.BestEffort] = 1 }, "expected cpu.idle: true"},
+	"inverted weights":    {"eevdf", func(r *bench.Record) { r.Window.Weights[bench.BestEffort] = 174 }, "expected critical's: false"},
+	"CPUs of their own":   {"eevdf", func(r *bench.Record) { r.Window.Cpusets[bench.BestEffort] = "2" }, "expected CPUs of its own: false"},
 	"clock jumped ahead":  {"temper", func(r *bench.Record) { stretch(r, 3*time.Second) }, "clock jumped"},
 	"clock stood still":   {"temper", func(r *bench.Record) { stretch(r, -200*time.Millisecond) }, "clock jumped"},
 	"clock was set":       {"eevdf", func(r *bench.Record) { r.Window.Realtime += time.Hour }, "by the real-time clock"},
@@ -235,6 +237,55 @@ func TestEveryFaultIsFound(t *testing.T) {
 				if finding.Line > 0 && finding.ID != id {
 					t.Errorf("false alarm: %s", finding)
 				}
+			}
+		})
+	}
+}
+
+// contradictions are what somebody may do who writes every line anew, with its digest,
+// its checksum and its verdict.
+var contradictions = map[string]struct {
+	change func(records []bench.Record)
+	want   string
+}{
+	"a run under another seed": {func(records []bench.Record) {
+		for i := range records {
+			records[i].Seed, records[i].Plan.SeedFirst = 7, 7
+		}
+	}, "its guest had seed 1"},
+	"a window under another step": {func(records []bench.Record) {
+		records[1].Window.Primary = records[0].Window.Primary
+	}, "its latencies are those of line 1"},
+	"a slow request away": {func(records []bench.Record) {
+		records[0].Window.Primary.Requests--
+	}, "at the same step with the same seed"},
+	"critical's time for background's": {func(records []bench.Record) {
+		l := &records[1].Window.Ledger
+		l.Critical, l.Background = l.Critical-l.Length/20, l.Background+l.Length/20
+	}, "its critical pods used"},
+	"no wait": {func(records []bench.Record) {
+		tiers := records[0].Window.Probe.Tiers
+		critical := tiers["critical"]
+		critical.WorstWait = 1
+		tiers["critical"] = critical
+	}, "nobody longer than 1ns"},
+	"no wait, but an inversion": {func(records []bench.Record) {
+		tiers := records[0].Window.Probe.Tiers
+		critical := tiers["critical"]
+		critical.InversionMax = critical.WorstWait + 1
+		tiers["critical"] = critical
+	}, "an inversion of"},
+}
+
+func TestContradictionsAreFound(t *testing.T) {
+	for name, c := range contradictions {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, again(t, clean(t), false, func(records []bench.Record) []bench.Record {
+				c.change(records)
+				return records
+			}))
+			if !r.found(c.want) {
+				t.Errorf("no %q in %v", c.want, r.Findings)
 			}
 		})
 	}
