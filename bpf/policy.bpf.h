@@ -191,6 +191,18 @@ static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 n
 	       elapsed(tier_served_at, now) >= (s64)TIER_STARVES_NS;
 }
 
+/*
+ * What a rescue owes a task. One that may run anywhere, of a tier that CPUs come to by
+ * themselves, is one of a crowd and has peers before it, not higher tiers: its turn, from
+ * which these may preempt it. Any other a slice that nobody takes.
+ */
+#define OWED_TURN 1
+static __always_inline u64 owed_by_rescue(bool anywhere, u64 tier_turn_at, u64 now)
+{
+	return anywhere && elapsed(tier_turn_at, now) < (s64)TIER_STARVES_NS ? OWED_TURN
+									     : RESCUE_SLICE_NS;
+}
+
 /* While a higher tier waits, a CPU spaces out the n rescued tasks that it has. */
 static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits, u64 n)
 {

@@ -14,6 +14,8 @@ static u64 queued_seq[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /* When a task of the tier left its queue last, for whichever CPU. */
 static u64 served_at[TEMPER_TIERS] __attribute__((aligned(64)));
+/* And one that nobody rescued. */
+static u64 turn_at[TEMPER_TIERS] __attribute__((aligned(64)));
 
 static __always_inline bool higher_waits(u32 tier)
 {
@@ -111,8 +113,11 @@ static __always_inline u64 left_queue(struct task_ctx *tctx, u64 now)
 {
 	u64 queued = uncount_queued(tctx);
 
-	if (queued)
-		served_at[queued_tier(queued)] = now;
+	if (!queued)
+		return 0;
+	served_at[queued_tier(queued)] = now;
+	if (!tctx->owed)
+		turn_at[queued_tier(queued)] = now;
 	return queued;
 }
 

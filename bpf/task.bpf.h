@@ -57,7 +57,7 @@ struct task_ctx {
 	u64 ran; /* ns since it woke, up to when it was taken off its CPU last */
 	u64 ran_before; /* ns from the wakeup before until it slept; 0: it never did */
 	s64 charged; /* ns its group paid in advance; below zero: owes */
-	u64 owed; /* ns a rescue still owes it */
+	u64 owed; /* ns a rescue still owes it, or OWED_TURN */
 	u64 limits_seq; /* when gates was read */
 	struct gate_chain gates; /* of the limits above it */
 	u64 granted; /* ns of the grant in use; 0: on debt, or no limit */
@@ -155,13 +155,13 @@ static __always_inline bool is_bound_to_cpu(const struct task_struct *p)
 
 /*
  * As what p counts while it runs. Kernel threads of this CPU stand outside the
- * ranking. A rescued task does so until it had its slice: whoever saturates the
+ * ranking. A rescued task that is owed a slice does so until it had it: whoever saturates the
  * node queues at once, and would take the CPU back after microseconds. Not one that
  * cannot migrate: that is over in a moment, of which nobody tells us.
  */
 static __always_inline u32 rank_on_cpu(const struct task_struct *p, const struct task_ctx *tctx)
 {
-	return is_per_cpu_kthread(p) || tctx->owed ? TEMPER_NO_TIER : tctx->tier;
+	return is_per_cpu_kthread(p) || tctx->owed > OWED_TURN ? TEMPER_NO_TIER : tctx->tier;
 }
 
 static __always_inline struct group_ctx *task_group(struct task_ctx *tctx)

@@ -36,6 +36,7 @@ const (
 	policytestProgDecideMayRescue     = "decide_may_rescue"
 	policytestProgDecideMayShareCore  = "decide_may_share_core"
 	policytestProgDecideMovesClock    = "decide_moves_clock"
+	policytestProgDecideOwedByRescue  = "decide_owed_by_rescue"
 	policytestProgDecideVtimeBefore   = "decide_vtime_before"
 	policytestProgDecideVtimeCost     = "decide_vtime_cost"
 	policytestProgDecideYieldsToPeers = "decide_yields_to_peers"
@@ -101,6 +102,7 @@ type policytestProgramSpecs struct {
 	DecideMayRescue     *ebpf.ProgramSpec `ebpf:"decide_may_rescue"`
 	DecideMayShareCore  *ebpf.ProgramSpec `ebpf:"decide_may_share_core"`
 	DecideMovesClock    *ebpf.ProgramSpec `ebpf:"decide_moves_clock"`
+	DecideOwedByRescue  *ebpf.ProgramSpec `ebpf:"decide_owed_by_rescue"`
 	DecideVtimeBefore   *ebpf.ProgramSpec `ebpf:"decide_vtime_before"`
 	DecideVtimeCost     *ebpf.ProgramSpec `ebpf:"decide_vtime_cost"`
 	DecideYieldsToPeers *ebpf.ProgramSpec `ebpf:"decide_yields_to_peers"`
@@ -177,6 +179,7 @@ type policytestPrograms struct {
 	DecideMayRescue     *ebpf.Program `ebpf:"decide_may_rescue"`
 	DecideMayShareCore  *ebpf.Program `ebpf:"decide_may_share_core"`
 	DecideMovesClock    *ebpf.Program `ebpf:"decide_moves_clock"`
+	DecideOwedByRescue  *ebpf.Program `ebpf:"decide_owed_by_rescue"`
 	DecideVtimeBefore   *ebpf.Program `ebpf:"decide_vtime_before"`
 	DecideVtimeCost     *ebpf.Program `ebpf:"decide_vtime_cost"`
 	DecideYieldsToPeers *ebpf.Program `ebpf:"decide_yields_to_peers"`
@@ -197,6 +200,7 @@ func (p *policytestPrograms) Close() error {
 		p.DecideMayRescue,
 		p.DecideMayShareCore,
 		p.DecideMovesClock,
+		p.DecideOwedByRescue,
 		p.DecideVtimeBefore,
 		p.DecideVtimeCost,
 		p.DecideYieldsToPeers,

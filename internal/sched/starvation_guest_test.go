@@ -59,6 +59,45 @@ func TestNobodyStarves(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// By its weight a pod's turn comes later than the rescue lets anybody wait. Out of turn its
+// threads are served, but critical ones that fill the other CPUs do not wait for them.
+func TestRescueOfALightPodHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	const longest = 100 * time.Microsecond // above what a preemption takes
+	s := attach(t, Config{})
+	pod, light, heavy := testCgroup(t, "pod"), testCgroup(t, "light"), testCgroup(t, "heavy")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, light, policy.Group{Tier: tier.Background}),
+		planGroup(t, heavy, policy.Group{Tier: tier.Background}))
+	write(t, heavy, "cpu.weight", "10000")
+	spinners(t, light, 8, anyCPU)
+	spinners(t, heavy, 6, anyCPU)
+	start(t, pod, "stint", threadsEnv+"=8")
+	time.Sleep(settle)
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	before := readCounters(t, s)[tier.Background].Rescued
+	time.Sleep(2 * time.Second)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	rescued := readCounters(t, s)[tier.Background]
+	t.Logf("%d rescued, worst wait %s; %d critical wakeups, inversion %s, at most %s", rescued.Rescued-before,
+		time.Duration(rescued.WorstWaitNs), critical.WakeupDelay.Count(), critical.Inversion, critical.InversionMax)
+	if rescued.Rescued == before {
+		t.Error("nobody was rescued: the test shows nothing")
+	}
+	if wait := time.Duration(rescued.WorstWaitNs); wait > WaitBound {
+		t.Errorf("background waited %s, the bound is %s", wait, WaitBound)
+	}
+	if critical.InversionMax > longest {
+		t.Errorf("background ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}
+
 func expectProgress(t *testing.T, before, after map[string]uint64) {
 	t.Helper()
 	for thread, ran := range after {
