@@ -96,14 +96,15 @@ func static(path string) error {
 	return nil
 }
 
-// gitCommit is the checkout's commit, with a + when files were changed.
+// gitCommit is the checkout's commit, with a + when files that programs are made of were
+// changed or added: neither records nor documents are.
 func gitCommit() string {
 	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
 	}
 	commit := strings.TrimSpace(string(head))
-	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
+	if changed, err := exec.Command("git", "status", "--porcelain", "--", ":/", ":(top,exclude)bench/records", ":(top,exclude,glob)**/*.md").Output(); err != nil || len(changed) > 0 {
 		commit += "+"
 	}
 	return commit

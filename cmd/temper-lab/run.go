@@ -63,7 +63,7 @@ guests in real time. Records in real time never share a table with virtual ones.
 
 ` + exitCodes,
 		Example: `  temper-lab run memcached-ladder
-  temper-lab run memcached-ladder --arms eevdf-tuned,temper --seeds 2 --density 0,4 --points idle
+  temper-lab run memcached-ladder --arms eevdf-tuned,temper --seeds 2 --density 0,4 --points 30%
   temper-lab run wakeup --topology 1s2c2t --out out/wakeup-smt
   temper-lab run burst --arms temper,exec:/usr/bin/scx_layered --exec-args f:{config} --exec-config layers.json
   sudo temper-lab run memcached-ladder --on host --arms eevdf,temper`,
@@ -209,7 +209,7 @@ func carryOut(ctx context.Context, out, errOut io.Writer, p *programs, jobs int,
 		todo.HaveRuns, todo.HaveWin = todo.HaveRuns+t.HaveRuns, todo.HaveWin+t.HaveWin
 	}
 	show := newProgress(out, todo)
-	show.line("%d windows in %d runs to do, %d windows are there", todo.Windows, todo.Runs, todo.HaveWin)
+	show.line("to do: %d windows in %d runs; %d windows are recorded already", todo.Windows, todo.Runs, todo.HaveWin)
 	var errs []error
 	for _, c := range campaigns {
 		c.Progress = show.update

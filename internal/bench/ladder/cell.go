@@ -208,8 +208,18 @@ func (c *Cell) BackgroundCPUs() stats.Estimate { return c.ratio(length, backgrou
 // CriticalCPUs is the same for the critical pod.
 func (c *Cell) CriticalCPUs() stats.Estimate { return c.ratio(length, critical) }
 
-// Harvest estimates background's share of what critical and system work left.
-func (c *Cell) Harvest() stats.Estimate { return c.ratio(left, background) }
+// littleLeft is the share of the pods' CPUs below which nobody can be said to have had
+// what was left of them: the ledger's parts are measured apart.
+const littleLeft = 0.05
+
+// Harvest estimates background's share of what critical and system work left, where
+// that was anything.
+func (c *Cell) Harvest() stats.Estimate {
+	if c.ratio(length, left).Figure < littleLeft*float64(c.PodCPUs) {
+		return stats.None()
+	}
+	return c.ratio(left, background)
+}
 
 // BackgroundRatio estimates how many times base's background time that of c is.
 func (c *Cell) BackgroundRatio(base *Cell) stats.Estimate {

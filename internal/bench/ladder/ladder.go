@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,7 +259,8 @@ func (l *Ladder) Rate(point string) float64 {
 }
 
 // Main is the operating point that headlines speak of: of those with a valid window
-// the one with the most to do, or the first where none has a rate.
+// the one with the most to do, or the first where none has a rate. A server that is asked
+// again as soon as it has answered has more to do than at any rate.
 func (l *Ladder) Main() bench.Point {
 	points := l.Points()
 	if len(points) == 0 {
@@ -267,7 +269,13 @@ func (l *Ladder) Main() bench.Point {
 	if valid := slices.DeleteFunc(slices.Clone(points), func(p bench.Point) bool { return !l.valid(p.Name) }); len(valid) > 0 {
 		points = valid
 	}
-	return slices.MaxFunc(points, func(a, b bench.Point) int { return cmp.Compare(l.Rate(a.Name), l.Rate(b.Name)) })
+	load := func(p bench.Point) float64 {
+		if rate := l.Rate(p.Name); rate > 0 || !l.Scenario.KindOf().Tool {
+			return rate
+		}
+		return math.Inf(1)
+	}
+	return slices.MaxFunc(points, func(a, b bench.Point) int { return cmp.Compare(load(a), load(b)) })
 }
 
 // valid says whether any window of an operating point is.

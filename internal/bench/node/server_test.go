@@ -37,7 +37,7 @@ func TestEveryKindWithAClientHasItsSoftware(t *testing.T) {
 			continue
 		}
 		if err != nil || sw.start == nil || sw.protocol != protocols[kind.Name] {
-			t.Errorf("%s: protocol %q, %v", kind.Name, sw.protocol, err)
+			t.Errorf("%s: speaks %q, %v; the table of this test says %q", kind.Name, sw.protocol, err, protocols[kind.Name])
 			continue
 		}
 		if _, port, err := net.SplitHostPort(sw.addr); err != nil {

@@ -29,7 +29,11 @@ func (p *Point) Charts(s *Section) []Figure {
 		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds)) + p.objective()})
 	}
 	if p.Measured(func(c Cell) stats.Estimate { return c.Growth }) {
-		out = append(out, Figure{p.growth(rivals).svg(), "The same over each arm's own tail without background, seen closer. What leaves at the top goes on above."})
+		c, caption := p.growth(rivals), "The same over each arm's own tail without background, seen closer."
+		if slices.Max(c.ys()) > closer {
+			caption += " What leaves at the top goes on above."
+		}
+		out = append(out, Figure{c.svg(), caption})
 	}
 	if p.Measured(func(c Cell) stats.Estimate { return c.Background }) {
 		out = append(out, Figure{p.background(rivals).svg(), "What background got meanwhile."})
@@ -118,12 +122,17 @@ func (p *Point) objective() string {
 const closer = 1.5
 
 func (p *Point) growth(rows []Row) *chart {
-	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.Growth }, "p99 over own p99 without background", fold, false)
+	c := p.overDensity(rows, func(c Cell) stats.Estimate {
+		if c.Density == 0 && c.P99.Known() {
+			return stats.Estimate{Figure: 1, Low: 1, High: 1, Seeds: c.P99.Seeds}
+		}
+		return c.Growth
+	}, "p99 over own p99 without background", fold, false)
 	low, high := 1.0, 1.1
 	for _, y := range c.ys() {
 		low, high = math.Min(low, y), math.Max(high, y)
 	}
-	c.y.low, c.y.high, c.y.cut = math.Max(.05*math.Floor(low/.05), .5), math.Min(high, closer), true
+	c.y.low, c.y.high, c.y.cut = math.Max(.05*math.Floor(low/.05), .5), math.Min(.05*math.Ceil(1.01*high/.05), closer), true
 	c.limit = 1
 	return c
 }

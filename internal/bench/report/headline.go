@@ -106,7 +106,11 @@ func (s *Section) backgroundHeadline() []string {
 	var got []string
 	for _, r := range p.Rivals() {
 		if c := r.at(p.Top()); c.Background.Known() {
-			got = append(got, fmt.Sprintf("%s CPUs under %s, %s of what was left", with(c.Background, cpus), r.Name, percent(c.Harvest.Figure)))
+			text := fmt.Sprintf("%s CPUs under %s", with(c.Background, cpus), r.Name)
+			if c.Harvest.Known() {
+				text += fmt.Sprintf(", %s of what was left", percent(c.Harvest.Figure))
+			}
+			got = append(got, text)
 		}
 	}
 	if len(got) == 0 {

@@ -69,7 +69,7 @@ func TestHeadlineIsMadeOfTheFigures(t *testing.T) {
 	lacks(t, plainText(r.Sections[0].Headline()...),
 		"Beside 16 background spinners, memcached's p99 request latency at 60 % (30,000 a second) is 1.04× (1.0",
 		"its own without any under temper; 32.", " under eevdf, 1.2", " under eevdf-tuned and 1.0", "under static.",
-		"Without any it is 6", "2.59 (2.58–2.59)", " CPUs under eevdf, 99.6 % of what was left",
+		"Without any it is 6", "2.59 (2.58–2.60)", " CPUs under eevdf, 99.6 % of what was left",
 		"Against eevdf-tuned, temper's p99 is", "lower (−1", "at 16 spinners; its background work: ",
 		"Against static, temper's p99 is", "as much")
 }

@@ -144,7 +144,7 @@ func (s *Section) Summary(p *Point) Table {
 	}
 	top := p.Top()
 	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
-	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective broken at"}}
+	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective broken at", "work a second alone", at("work a second")}}
 	for _, r := range p.Rows {
 		idle, full := r.at(0), r.at(top)
 		longest := none
@@ -156,10 +156,18 @@ func (s *Section) Summary(p *Point) Table {
 		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
-			with(full.Background, cpus), with(full.Harvest, percent), r.Break.String(),
+			with(full.Background, cpus), with(full.Harvest, percent), r.Break.String(), s.closedWork(p, idle), s.closedWork(p, full),
 		})
 	}
 	return t.dense()
+}
+
+// closedWork is what was done in a second where no rate says how much there is to do.
+func (s *Section) closedWork(p *Point, c Cell) string {
+	if w := c.Achieved(s.Scenario.Load.Window); p.Rate == 0 && w > 0 {
+		return rate(w)
+	}
+	return none
 }
 
 // flat is the summary where there is no ladder.

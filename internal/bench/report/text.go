@@ -103,7 +103,7 @@ func wrap(sentence, first, rest string) string {
 // Markdown writes REPORT.md: short, and every figure that prose may quote.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nGenerated from records.jsonl by `temper-lab report`; do not edit. How to read it: [docs/laboratory.md](../../../docs/laboratory.md).\n", r.title())
+	fmt.Fprintf(&b, "# %s\n\nGenerated from records.jsonl by `temper-lab report`; do not edit. How to read it: docs/laboratory.md.\n", r.title())
 	for _, s := range r.Sections {
 		fmt.Fprintf(&b, "\n## %s, %s\n\n", s.Scenario.Title, s.Machine.Topology)
 		for i, sentence := range s.Headline() {

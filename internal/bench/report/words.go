@@ -32,8 +32,10 @@ func micros(ns float64) string {
 		return fmt.Sprintf("%.2f%sms", us/1e3, nbsp)
 	case us < 1e5:
 		return fmt.Sprintf("%.1f%sms", us/1e3, nbsp)
-	default:
+	case us < 1e6:
 		return fmt.Sprintf("%.0f%sms", us/1e3, nbsp)
+	default:
+		return fmt.Sprintf("%.2f%ss", us/1e6, nbsp)
 	}
 }
 
