@@ -12,6 +12,7 @@ const volatile u32 nr_llcs = 1;
 const volatile bool has_smt;
 const volatile bool no_preempt; /* an ablation of the laboratory: wait for a slice to end */
 const volatile bool has_task_work; /* programs can ask for one at a return to user mode */
+const volatile bool has_preempt_count; /* programs can read that of any CPU */
 const volatile bool prog_counts_itself; /* in migration_disabled of the running task */
 const volatile bool inserts_lose_preempt; /* into another CPU's queue */
 const volatile struct temper_cpu_topology topology[TEMPER_MAX_CPUS];

@@ -29,6 +29,7 @@ struct search {
 	u32 prev_word;
 	u32 prev_shift;
 	u64 prev_bit;
+	bool at_once; /* only CPUs that can be preempted at the moment */
 };
 
 /*
@@ -401,6 +402,52 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 	return claim_idle_in_zone(p, s, ZONE_FENCED);
 }
 
+/*
+ * Stands for the kernel's __preempt_count, a variable that each CPU has: the loader puts
+ * its BTF id here, for which libbpf's way of writing it is not known to ours.
+ */
+#define PREEMPT_COUNT_MARK 0x74656d70
+/* x86 keeps "need not reschedule" in it. */
+#define PREEMPT_COUNT_BITS 0x7fffffff
+
+/*
+ * Is the kernel on cpu not in the midst of what nobody preempts, as packets or a spinlock?
+ * Whoever is sent there waits until that is done. Of interrupts that are off nobody knows.
+ */
+static __always_inline bool can_preempt_now(s32 cpu)
+{
+	const int *count;
+
+	if (!has_preempt_count)
+		return true;
+	asm volatile("%[count] = %[mark] ll"
+		     : [count] "=r"(count)
+		     : [mark] "i"(PREEMPT_COUNT_MARK));
+	count = bpf_per_cpu_ptr(count, cpu);
+	return !count || !(*(volatile int *)count & PREEMPT_COUNT_BITS);
+}
+
+/* CPUs that a search looks at so closely. */
+#define MAX_AT_ONCE 4
+
+/* Of candidates, the first that can be preempted at once, as a mask. */
+static __always_inline u64 candidate_at_once(const struct search *s, u32 word, u64 candidates)
+{
+	int i;
+
+	for (i = 0; i < MAX_AT_ONCE; i++) {
+		s32 cpu;
+
+		if (!candidates)
+			break;
+		cpu = first_candidate(s, word, candidates);
+		if (can_preempt_now(cpu))
+			return cpu_bit(cpu);
+		candidates &= ~cpu_bit(cpu);
+	}
+	return 0;
+}
+
 static __always_inline s32 claim_victim_at(const struct task_struct *p, const struct search *s,
 					   u32 victim, u32 word)
 {
@@ -412,6 +459,8 @@ static __always_inline s32 claim_victim_at(const struct task_struct *p, const st
 	if (!candidates)
 		return -1;
 	candidates &= mask_word(p->cpus_ptr, word) & zone_word(s, word);
+	if (s->at_once)
+		candidates = candidate_at_once(s, word, candidates);
 	return candidates ? claim_in_word(s, victim, word, candidates) : -1;
 }
 
@@ -449,22 +498,16 @@ static __always_inline bool no_victim(const struct task_struct *p, u32 tier)
 	return !(lower & p->cpus_ptr->bits[0]);
 }
 
-/*
- * The CPU to preempt for p, claimed; -1 if none runs a lower tier. The lowest
- * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
- * taking an open one.
- */
-__noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
+/* One pass of pick_victim. */
+__noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
 {
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
 	int victim;
 
-	if (no_preempt || no_victim(p, s->tier))
-		return -1;
 	/* The lowest tier runs where p's caches are warm, and p has no better place. */
 	if (may_preempt(s->tier, TEMPER_BACKGROUND) &&
 	    fence_of_cpu(s->generation, prev) == s->fence && may_run_on(p, prev) &&
-	    claim_cpu(s, TEMPER_BACKGROUND, prev))
+	    (!s->at_once || can_preempt_now(prev)) && claim_cpu(s, TEMPER_BACKGROUND, prev))
 		return prev;
 	for (victim = TEMPER_BACKGROUND; victim > TEMPER_CRITICAL; victim--) {
 		if (!may_preempt(s->tier, victim))
@@ -490,6 +533,26 @@ __noinline s32 pick_victim(struct task_struct *p __arg_trusted, struct search *s
 			return cpu;
 	}
 	return -1;
+}
+
+/*
+ * The CPU to preempt for p, claimed; -1 if none runs a lower tier. The lowest
+ * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
+ * taking an open one. One that can be preempted at once is better than any other.
+ */
+static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)
+{
+	s32 cpu = -1;
+
+	if (no_preempt || no_victim(p, s->tier))
+		return -1;
+	s->at_once = has_preempt_count && p->nr_cpus_allowed > 1;
+	if (s->at_once)
+		cpu = find_victim(p, s);
+	if (cpu >= 0)
+		return cpu;
+	s->at_once = false;
+	return find_victim(p, s);
 }
 
 #endif

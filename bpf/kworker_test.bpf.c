@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Makes the work of kernel threads that are bound to a CPU take long, for tests: it
- * begins with a loop, which some kernels do not preempt.
+ * Makes the kernel's own work on a CPU take long, for tests: it begins with a loop.
  * Never part of the product.
  */
 #include "intf.h"
@@ -11,17 +10,33 @@ char _license[] SEC("license") = "GPL";
 
 #define WORK_NS (200ULL * 1000)
 
-SEC("tp_btf/workqueue_execute_start")
-int BPF_PROG(work_for_long, void *work)
+static __always_inline void work(void)
 {
 	u64 began = bpf_ktime_get_ns();
 	int i;
 
-	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed > 1)
-		return 0;
 	for_each_num(i, 0, 1 << 20) {
 		if (bpf_ktime_get_ns() - began >= WORK_NS)
 			break;
 	}
+}
+
+/* A kernel thread that is bound to its CPU: some kernels do not preempt the loop. */
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(work_for_long, void *item)
+{
+	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
+		work();
+	return 0;
+}
+
+/* A softirq, which no kernel preempts, where a spinner runs. */
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_for_long, unsigned int vec)
+{
+	char name[16] = {};
+
+	if (!bpf_get_current_comm(name, sizeof(name)) && name[0] == 's' && name[1] == 'p')
+		work();
 	return 0;
 }

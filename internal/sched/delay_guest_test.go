@@ -185,6 +185,43 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A CPU that handles softirqs cannot be preempted, whoever runs there. Of those that run
+// background a wakeup takes another one.
+func TestSoftirqHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	// Above what a preemption takes, a quarter of what a softirq does.
+	const longest = 50 * time.Microsecond
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	bareSpinners(t, low, 8)
+	var programs kworkertestPrograms
+	if err := loadKworkertestObjects(&programs, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer programs.Close()
+	softirqs, err := link.AttachTracing(link.TracingOptions{Program: programs.SoftirqForLong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer softirqs.Close()
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	delays(t, pod, 4000, anyCPU)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	t.Logf("%d wakeups, p99 %s, p99.9 %s, max %s, inversion %s, at most %s", critical.WakeupDelay.Count(), critical.WakeupDelay.Quantile(0.99),
+		critical.WakeupDelay.Quantile(0.999), critical.WakeupDelay.Max, critical.Inversion, critical.InversionMax)
+	if late := critical.WakeupDelay.Quantile(0.999); late > longest {
+		t.Errorf("one wakeup in a thousand waited for %s, want at most %s", late, longest)
+	}
+	stillAttached(t, s)
+}
+
 // keepKernelThreadsBusy has kernel threads of all CPUs wake until the test ends, as they
 // do where containers come and go: to free a cgroup takes work of several. Each work
 // takes long.

@@ -16,7 +16,8 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	kworkertestProgWorkForLong = "work_for_long"
+	kworkertestProgSoftirqForLong = "softirq_for_long"
+	kworkertestProgWorkForLong    = "work_for_long"
 )
 
 // loadKworkertest returns the embedded CollectionSpec for kworkertest.
@@ -61,7 +62,8 @@ type kworkertestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kworkertestProgramSpecs struct {
-	WorkForLong *ebpf.ProgramSpec `ebpf:"work_for_long"`
+	SoftirqForLong *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
+	WorkForLong    *ebpf.ProgramSpec `ebpf:"work_for_long"`
 }
 
 // kworkertestMapSpecs contains maps before they are loaded into the kernel.
@@ -112,11 +114,13 @@ type kworkertestVariables struct {
 //
 // It can be passed to loadKworkertestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kworkertestPrograms struct {
-	WorkForLong *ebpf.Program `ebpf:"work_for_long"`
+	SoftirqForLong *ebpf.Program `ebpf:"softirq_for_long"`
+	WorkForLong    *ebpf.Program `ebpf:"work_for_long"`
 }
 
 func (p *kworkertestPrograms) Close() error {
 	return _KworkertestClose(
+		p.SoftirqForLong,
 		p.WorkForLong,
 	)
 }

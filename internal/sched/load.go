@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -259,6 +260,9 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables["prog_counts_itself"].Set(progCountsItself(kernel)); err != nil {
 		return nil, fmt.Errorf("set prog_counts_itself: %w", err)
 	}
+	if err := namePreemptCount(spec, kernel); err != nil {
+		return nil, err
+	}
 	if err := spec.Variables["has_task_work"].Set(hasTaskWork(kernel)); err != nil {
 		return nil, fmt.Errorf("set has_task_work: %w", err)
 	}
@@ -266,6 +270,39 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 		return nil, fmt.Errorf("set inserts_lose_preempt: %w", err)
 	}
 	return spec, nil
+}
+
+// preemptCountMark is PREEMPT_COUNT_MARK of bpf/idle.bpf.h, and pseudoBTFID the kernel's
+// BPF_PSEUDO_BTF_ID: the load is of the address of a kernel variable.
+const (
+	preemptCountMark = 0x74656d70
+	pseudoBTFID      = asm.R3
+)
+
+// namePreemptCount has the programs read the kernel's __preempt_count, where there is one
+// that each CPU has.
+func namePreemptCount(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	var count *btf.Var
+	if err := kernel.TypeByName("__preempt_count", &count); errors.Is(err, btf.ErrNotFound) {
+		return nil // not on x86
+	} else if err != nil {
+		return fmt.Errorf("find __preempt_count: %w", err)
+	}
+	id, err := kernel.TypeID(count)
+	if err != nil {
+		return fmt.Errorf("find __preempt_count: %w", err)
+	}
+	for _, p := range spec.Programs {
+		for i := range p.Instructions {
+			if ins := &p.Instructions[i]; ins.OpCode.IsDWordLoad() && ins.Src == 0 && ins.Constant == preemptCountMark {
+				ins.Src, ins.Constant = pseudoBTFID, int64(id)
+			}
+		}
+	}
+	if err := spec.Variables["has_preempt_count"].Set(true); err != nil {
+		return fmt.Errorf("set has_preempt_count: %w", err)
+	}
+	return nil
 }
 
 // describeNode sets the constants that the object was compiled without.

@@ -209,6 +209,7 @@ const (
 	schedVarExportTemperLend          = "export_temper_lend"
 	schedVarExportTemperLimits        = "export_temper_limits"
 	schedVarExportTemperTier          = "export_temper_tier"
+	schedVarHasPreemptCount           = "has_preempt_count"
 	schedVarHasSmt                    = "has_smt"
 	schedVarHasTaskWork               = "has_task_work"
 	schedVarInsertsLosePreempt        = "inserts_lose_preempt"
@@ -321,6 +322,7 @@ type schedVariableSpecs struct {
 	ExportTemperLend     *ebpf.VariableSpec `ebpf:"export_temper_lend"`
 	ExportTemperLimits   *ebpf.VariableSpec `ebpf:"export_temper_limits"`
 	ExportTemperTier     *ebpf.VariableSpec `ebpf:"export_temper_tier"`
+	HasPreemptCount      *ebpf.VariableSpec `ebpf:"has_preempt_count"`
 	HasSmt               *ebpf.VariableSpec `ebpf:"has_smt"`
 	HasTaskWork          *ebpf.VariableSpec `ebpf:"has_task_work"`
 	InsertsLosePreempt   *ebpf.VariableSpec `ebpf:"inserts_lose_preempt"`
@@ -403,6 +405,7 @@ type schedVariables struct {
 	ExportTemperLend     *ebpf.Variable `ebpf:"export_temper_lend"`
 	ExportTemperLimits   *ebpf.Variable `ebpf:"export_temper_limits"`
 	ExportTemperTier     *ebpf.Variable `ebpf:"export_temper_tier"`
+	HasPreemptCount      *ebpf.Variable `ebpf:"has_preempt_count"`
 	HasSmt               *ebpf.Variable `ebpf:"has_smt"`
 	HasTaskWork          *ebpf.Variable `ebpf:"has_task_work"`
 	InsertsLosePreempt   *ebpf.Variable `ebpf:"inserts_lose_preempt"`
