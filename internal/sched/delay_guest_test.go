@@ -212,7 +212,7 @@ func TestSoftirqHoldsNobodyUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	delays(t, pod, 4000, anyCPU)
+	delays(t, pod, 2000, anyCPU)
 	critical := readProbe(t, probe).Tiers[tier.Critical]
 	t.Logf("%d wakeups, p99 %s, p99.9 %s, max %s, inversion %s, at most %s", critical.WakeupDelay.Count(), critical.WakeupDelay.Quantile(0.99),
 		critical.WakeupDelay.Quantile(0.999), critical.WakeupDelay.Max, critical.Inversion, critical.InversionMax)

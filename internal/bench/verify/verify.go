@@ -157,7 +157,7 @@ func consistent(r *bench.Record) []string {
 	}
 	out = append(out, contained(r)...)
 	if seed := guestSeed(r); seed != "" && seed != strconv.FormatUint(r.Seed, 10) {
-		out = append(out, fmt.Sprintf("its guest had seed %s", seed))
+		out = append(out, "its guest had seed "+seed)
 	}
 	for _, pod := range r.Window.Pods {
 		if pod.CPUTime < 0 || pod.CPUTime > r.Window.Ledger.Length*time.Duration(r.Window.Ledger.CPUs) {
