@@ -123,7 +123,10 @@ func (s *StepRatio) fill(a, b *ladder.Cell) bool {
 // leaves out 1 has a mark.
 func (c Comparison) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, times %s; * where the interval leaves out 1\n", c.B, c.A)
+	fmt.Fprintf(&b, "%s as a multiple of %s: below 1 is less; * where the 95 %% interval leaves out 1\n", c.B, c.A)
+	if !slices.ContainsFunc(c.Steps, func(s StepRatio) bool { return s.seeds() > 1 }) {
+		fmt.Fprintln(&b, "One seed: there are no intervals, and nothing is shown to differ.")
+	}
 	for i := 0; i < len(c.Steps); {
 		first := c.Steps[i]
 		t := Table{Head: []string{"step", "density", "p50", "p99", "p99.9", "background", "per op", "seeds"}}
@@ -146,10 +149,24 @@ func (s StepRatio) table() string {
 	return fmt.Sprintf("%s, %s, %s", s.Scenario, s.Topology, arm)
 }
 
+func (s StepRatio) estimates() []*stats.Estimate {
+	return []*stats.Estimate{s.P50, s.P99, s.P999, s.Background, s.PerOp}
+}
+
+// seeds is how many are behind the figure that has most.
+func (s StepRatio) seeds() int {
+	most := 0
+	for _, e := range s.estimates() {
+		if e != nil {
+			most = max(most, e.Seeds)
+		}
+	}
+	return most
+}
+
 func (s StepRatio) row() []string {
 	out := []string{nameOr(s.Point, "step"), strconv.Itoa(s.Density)}
-	seeds := 0
-	for _, e := range []*stats.Estimate{s.P50, s.P99, s.P999, s.Background, s.PerOp} {
+	for _, e := range s.estimates() {
 		switch {
 		case e == nil:
 			out = append(out, none)
@@ -159,7 +176,6 @@ func (s StepRatio) row() []string {
 		default:
 			out = append(out, with(*e, fold)+" ")
 		}
-		seeds = max(seeds, e.Seeds)
 	}
-	return append(out, strconv.Itoa(seeds))
+	return append(out, strconv.Itoa(s.seeds()))
 }

@@ -61,7 +61,7 @@ func TestDirectoriesAreComparedByArmAndStep(t *testing.T) {
 	if err := c.Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	lacks(t, text.String(), "after, times before", "memcached-ladder, 1s4c1t, temper\n", "1.20× (1.20–1.20)*", "null", "60 %")
+	lacks(t, text.String(), "after as a multiple of before", "memcached-ladder, 1s4c1t, temper\n", "1.20× (1.20–1.20)*", "null", "60 %")
 
 	other := climb(1, "temper")
 	other.Scenario.Topology = "1s8c1t"

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
@@ -77,8 +79,14 @@ func (s *Section) partFields() []field {
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		out = append(out, estimated(name+" p99", func(c Cell) stats.Estimate { return stats.Quantile(c.Parts[name], .99) }, micros))
 	}
+	delete(values, bench.ValueFirst) // the judge's
+	delete(values, bench.ValueLast)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		out = append(out, estimated(name, func(c Cell) stats.Estimate { return c.Value(name) }, tidy))
+		head, format := name, tidy
+		if span, ok := strings.CutSuffix(name, "_ns"); ok {
+			head, format = strings.ReplaceAll(span, "_", " "), micros
+		}
+		out = append(out, estimated(head, func(c Cell) stats.Estimate { return c.Value(name) }, format))
 	}
 	return out
 }
