@@ -192,9 +192,9 @@ static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 n
 }
 
 /*
- * What a rescue owes a task. One that may run anywhere, of a tier that CPUs come to by
- * themselves, is one of a crowd and has peers before it, not higher tiers: its turn, from
- * which these may preempt it. Any other a slice that nobody takes.
+ * What a rescue owes a task: a slice that nobody takes. Only its turn, to be preempted in
+ * as ever, if it may run anywhere and CPUs come to its tier by themselves: it waited for
+ * its peers, not for higher tiers.
  */
 #define OWED_TURN 1
 static __always_inline u64 owed_by_rescue(bool anywhere, u64 tier_turn_at, u64 now)

@@ -25,7 +25,7 @@ const batchPackage = "stress-ng"
 func Batches() []Batch {
 	return []Batch{
 		{Name: "fork", Does: "forks processes that exit", Args: []string{"--fork", "1"}},
-		{Name: "switch", Does: "two processes that wake each other through a pipe", Args: []string{"--switch", "1"}},
+		{Name: "switch", Does: "has two processes wake each other through a pipe", Args: []string{"--switch", "1"}},
 		{Name: "fault", Does: "takes page faults, mapping and unmapping files", Args: []string{"--fault", "1"}},
 		{Name: "socket", Does: "connects, sends and closes over loopback TCP", Args: []string{"--sock", "1", "--sock-port", PortWord}},
 	}
