@@ -53,6 +53,15 @@ static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
 }
 
 /*
+ * A rescued task that is owed its turn goes before whoever waits in a higher tier, and its
+ * CPU may have seen them already: it was about to fetch one. Once: the kick ends the turn.
+ */
+static __always_inline bool has_overtaken(const struct task_ctx *tctx, u32 tier)
+{
+	return tctx->owed == OWED_TURN && higher_waits(tier);
+}
+
+/*
  * Since when a task is queued, with its queue's tier in the lowest bits. One word:
  * a plan, the rescue and the CPU that fetches the task may meet, and whoever changes
  * the word counts out what it finds.

@@ -211,7 +211,7 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 	if (no_preempt)
 		return;
 	/* One that cannot migrate would come back at once, and be kicked without end. */
-	if ((is_overtaken(cctx, tier) ||
+	if ((has_overtaken(tctx, tier) || is_overtaken(cctx, tier) ||
 	     (!is_bound_to_cpu(p) && !may_serve(tctx->generation, lend, tier, cpu))) &&
 	    clear_preemptible(tier, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
