@@ -196,7 +196,7 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 		return -1;
 	clock = tier_clock(s->tier);
 	tag = peek_tag(group, clock);
-	cpu = is_behind_peers(tag, clock) ? claim_peer(s, candidates) : -1;
+	cpu = is_behind_peers(tag, clock, group->weight) ? claim_peer(s, candidates) : -1;
 	cctx = cpu >= 0 ? try_lookup_cpu(cpu) : NULL;
 	/* Before it is there: whoever is preempted finds company when it queues. */
 	if (cctx)

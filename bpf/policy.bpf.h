@@ -91,9 +91,24 @@ static __always_inline u64 credit_of(s64 since)
 	return since < (s64)CREDIT_WAITED_NS ? CREDIT_WAITED_NS : CREDIT_WOKEN_NS;
 }
 
-static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit_ns)
+/* Virtual time that ns of CPU cost a group. Weights are cgroup's, 1 to 10000. */
+static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 {
-	u64 floor = vtime_now - credit_ns;
+	return ns * DEFAULT_WEIGHT / (weight ?: 1);
+}
+
+/*
+ * That credit in virtual time, in which a light group's slices are long. A heavy one's are
+ * short, but those of the groups that it waits for are not.
+ */
+static __always_inline u64 credit_cost(u64 ns, u32 weight)
+{
+	return vtime_cost(ns, weight < DEFAULT_WEIGHT ? weight : DEFAULT_WEIGHT);
+}
+
+static __always_inline u64 clamp_vtime(u64 vtime, u64 vtime_now, u64 credit)
+{
+	u64 floor = vtime_now - credit;
 
 	return vtime_before(vtime, floor) ? floor : vtime;
 }
@@ -117,9 +132,9 @@ static __always_inline bool yields_to_peers(u32 tier, u64 ran)
  */
 #define PEER_BEHIND_NS (CREDIT_WOKEN_NS * 4 / 5)
 
-static __always_inline bool is_behind_peers(u64 tag, u64 vtime_now)
+static __always_inline bool is_behind_peers(u64 tag, u64 vtime_now, u32 weight)
 {
-	return vtime_before(tag + PEER_BEHIND_NS, vtime_now);
+	return vtime_before(tag + credit_cost(PEER_BEHIND_NS, weight), vtime_now);
 }
 
 /*
@@ -128,12 +143,6 @@ static __always_inline bool is_behind_peers(u64 tag, u64 vtime_now)
  */
 #define PEER_PERIOD_NS (1ULL * 1000 * 1000)
 #define PEER_WATCH_NS (8 * PEER_PERIOD_NS)
-
-/* Virtual time that ns of CPU cost a group. Weights are cgroup's, 1 to 10000. */
-static __always_inline u64 vtime_cost(u64 ns, u32 weight)
-{
-	return ns * DEFAULT_WEIGHT / (weight ?: 1);
-}
 
 static __always_inline s64 vtime_cost_signed(s64 ns, u32 weight)
 {

@@ -290,7 +290,9 @@ static __always_inline struct task_ctx *lookup_task(struct task_struct *p)
 /* The group's tag, if it is no further behind the tier's clock than its credit. */
 static __always_inline u64 with_credit(const struct group_ctx *group, u64 tag, u64 clock, u64 now)
 {
-	return clamp_vtime(tag, clock, credit_of(elapsed(group->wanted_at, now)));
+	u64 credit = credit_of(elapsed(group->wanted_at, now));
+
+	return clamp_vtime(tag, clock, credit_cost(credit, group->weight));
 }
 
 /*

@@ -50,14 +50,22 @@ func TestBoundCriticalWakesAsFast(t *testing.T) {
 
 // A pod without a PriorityClass is of the tier that the pods beside it are of, and
 // has peers that always compute. While it uses less than its share it waits for none.
+// Those without requests are all of the least weight.
 func TestLightPeerWakesAtOnce(t *testing.T) {
 	requireVirtualTime(t)
 	const wakeups = 1000
 	s := attach(t, Config{})
 	light, low := testCgroup(t, "light"), testCgroup(t, "low")
 	heavy := []string{testCgroup(t, "heavy-a"), testCgroup(t, "heavy-b")}
-	for _, of := range []tier.Tier{tier.Critical, tier.Standard} {
-		t.Run(of.String(), func(t *testing.T) {
+	for _, c := range []struct {
+		of     tier.Tier
+		weight string
+	}{{tier.Critical, "100"}, {tier.Standard, "100"}, {tier.Standard, "1"}} {
+		of := c.of
+		t.Run(of.String()+" "+c.weight, func(t *testing.T) {
+			for _, dir := range append(heavy, light) {
+				write(t, dir, "cpu.weight", c.weight)
+			}
 			apply(t, s,
 				planGroup(t, light, policy.Group{Tier: of}),
 				planGroup(t, heavy[0], policy.Group{Tier: of}),

@@ -24,6 +24,7 @@ type policytestPolicyCall struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	policytestProgDecideClampVtime    = "decide_clamp_vtime"
+	policytestProgDecideCreditCost    = "decide_credit_cost"
 	policytestProgDecideCreditOf      = "decide_credit_of"
 	policytestProgDecideExpectedRun   = "decide_expected_run"
 	policytestProgDecideIsAlone       = "decide_is_alone"
@@ -90,6 +91,7 @@ type policytestSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type policytestProgramSpecs struct {
 	DecideClampVtime    *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
+	DecideCreditCost    *ebpf.ProgramSpec `ebpf:"decide_credit_cost"`
 	DecideCreditOf      *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
 	DecideExpectedRun   *ebpf.ProgramSpec `ebpf:"decide_expected_run"`
 	DecideIsAlone       *ebpf.ProgramSpec `ebpf:"decide_is_alone"`
@@ -167,6 +169,7 @@ type policytestVariables struct {
 // It can be passed to loadPolicytestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type policytestPrograms struct {
 	DecideClampVtime    *ebpf.Program `ebpf:"decide_clamp_vtime"`
+	DecideCreditCost    *ebpf.Program `ebpf:"decide_credit_cost"`
 	DecideCreditOf      *ebpf.Program `ebpf:"decide_credit_of"`
 	DecideExpectedRun   *ebpf.Program `ebpf:"decide_expected_run"`
 	DecideIsAlone       *ebpf.Program `ebpf:"decide_is_alone"`
@@ -188,6 +191,7 @@ type policytestPrograms struct {
 func (p *policytestPrograms) Close() error {
 	return _PolicytestClose(
 		p.DecideClampVtime,
+		p.DecideCreditCost,
 		p.DecideCreditOf,
 		p.DecideExpectedRun,
 		p.DecideIsAlone,

@@ -3,6 +3,8 @@
 package sched
 
 import (
+	"fmt"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -178,6 +180,40 @@ func TestWeights(t *testing.T) {
 				}
 			}
 		})
+	}
+	stillAttached(t, s)
+}
+
+// Background pods mostly have the least weight, and not all of them just compute. One whose
+// threads sleep now and then comes to its share like those that never do.
+func TestBatchPodsShareAlike(t *testing.T) {
+	requireVirtualTime(t)
+	if _, err := exec.LookPath("stress-ng"); err != nil {
+		t.Skip("needs stress-ng: run it by make guest")
+	}
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	groups := []policy.Group{planGroup(t, pod, policy.Group{Tier: tier.Critical})}
+	var pods []string
+	for i, args := range [][]string{
+		{"--switch", "1"}, {"--fork", "1"}, {"--fault", "1"}, {"--sock", "1", "--sock-port", "4000"},
+		{"--fork", "1"}, {"--fault", "1"}, {"--sock", "1", "--sock-port", "4001"},
+	} {
+		dir := testCgroup(t, fmt.Sprintf("batch-%d", i))
+		write(t, dir, "cpu.weight", "1")
+		pods = append(pods, dir)
+		groups = append(groups, planGroup(t, dir, policy.Group{Tier: tier.Background}))
+		cmd := exec.Command("stress-ng", append(args, "--temp-path", t.TempDir())...)
+		startsIn(t, dir, cmd)
+		startNow(t, cmd)
+	}
+	apply(t, s, groups...)
+	nappers(t, pod, 4)
+	time.Sleep(settle)
+	got := shares(t, shareTime, pods...)
+	t.Logf("%.3f CPUs", got)
+	if least, most := slices.Min(got), slices.Max(got); least < most*(1-equalSlack) {
+		t.Errorf("of equal pods one got %.3f CPUs and one %.3f", least, most)
 	}
 	stillAttached(t, s)
 }

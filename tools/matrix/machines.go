@@ -37,7 +37,7 @@ var (
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
 	const (
-		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestAloneSavesNothing|TestNobodyStarves"
+		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
 		delays  = "HoldsNobodyUp|TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestSwitchCost|TestProbeCost"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
