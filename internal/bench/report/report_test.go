@@ -339,6 +339,34 @@ func TestTablesAreAligned(t *testing.T) {
 	}
 }
 
+// Pods of equal weight that do different things: how unequal they came out is in the summary.
+func TestUnequalBackgroundShows(t *testing.T) {
+	c := climb(4, "temper")
+	c.Shape = func(arm string, seed uint64, step bench.Step) invented.Shape {
+		s := invented.Typical(arm, seed, step)
+		if step.Density > 0 {
+			s.Pods = []bench.Pod{
+				{Name: "fork-1", Tier: "background", Weight: 1, CPUTime: 30 * time.Millisecond},
+				{Name: "switch-2", Tier: "background", Weight: 1, CPUTime: 10 * time.Millisecond},
+			}
+		}
+		return s
+	}
+	summary := func() string {
+		var md strings.Builder
+		if err := made(t, c).Markdown(&md); err != nil {
+			t.Fatal(err)
+		}
+		return md.String()
+	}
+	const head, off = "share farthest off at 16", "50.0 % (50.0–50.0)"
+	if strings.Contains(summary(), head) {
+		t.Error("spinners are all alike, and there is a column for how they differ")
+	}
+	c.Scenario.Background = []string{"fork", "switch"}
+	lacks(t, summary(), head, off)
+}
+
 func TestLineHasAllColumns(t *testing.T) {
 	records, err := climb(1, "temper").Records()
 	if err != nil {

@@ -50,6 +50,7 @@ func (s *Section) fields() []field {
 		estimated("p99 over own idle", func(c Cell) stats.Estimate { return c.Growth }, fold),
 		estimated("background CPUs", func(c Cell) stats.Estimate { return backed(c, c.Background) }, cpus),
 		estimated("harvest", func(c Cell) stats.Estimate { return backed(c, c.Harvest) }, percent),
+		estimated("share farthest off", s.shareError, percent),
 		estimated("critical CPUs", Cell.critical, cpus),
 		{"work a second", func(c Cell) string { return rate(c.Achieved(window)) }, func(c Cell) bool { return c.Achieved(window) > 0 }},
 		estimated("wakeup delay p99", func(c Cell) stats.Estimate { return c.Delay }, micros),
@@ -107,6 +108,16 @@ func backed(c Cell, e stats.Estimate) stats.Estimate {
 	return e
 }
 
+// shareError is how far the background pod that is farthest from its weight's share is
+// from it. Beside peers it would be the primary's, which wants less.
+func (s *Section) shareError(c Cell) stats.Estimate {
+	if s.Scenario.Peers != nil {
+		return stats.None()
+	}
+	off, _ := c.ShareError()
+	return off
+}
+
 func (c Cell) critical() stats.Estimate { return c.CriticalCPUs() }
 
 func longestWait(c Cell) time.Duration {
@@ -152,7 +163,7 @@ func (s *Section) Summary(p *Point) Table {
 	}
 	top := p.Top()
 	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
-	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), "objective broken at", "work a second alone", at("work a second")}}
+	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), at("share farthest off"), "objective broken at", "work a second alone", at("work a second")}}
 	for _, r := range p.Rows {
 		idle, full := r.at(0), r.at(top)
 		longest := none
@@ -164,10 +175,19 @@ func (s *Section) Summary(p *Point) Table {
 		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
-			with(full.Background, cpus), with(full.Harvest, percent), r.Break.String(), s.closedWork(p, idle), s.closedWork(p, full),
+			with(full.Background, cpus), with(full.Harvest, percent), s.mixedShare(full), r.Break.String(), s.closedWork(p, idle), s.closedWork(p, full),
 		})
 	}
 	return t.dense()
+}
+
+// mixedShare is the share's error where background pods do different things: what sleeps
+// now and then may lose to what only computes.
+func (s *Section) mixedShare(c Cell) string {
+	if len(s.Scenario.Background) == 0 {
+		return none
+	}
+	return with(s.shareError(c), percent)
 }
 
 // closedWork is what was done in a second where no rate says how much there is to do.
