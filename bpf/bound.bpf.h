@@ -18,22 +18,58 @@ static __always_inline void withdraw_cpu(struct cpu_ctx *cctx, s32 cpu)
 }
 
 /*
+ * p cannot migrate for now, and is to run again. In the CPU's own queue no rescue finds
+ * it: got nowhere for long, it is owed a slice like those that one finds.
+ */
+static __always_inline void note_stay(struct task_ctx *tctx)
+{
+	u64 now = scx_bpf_now();
+
+	if (!tctx->stays_since || tctx->ran - tctx->stayed_ran >= STAY_RAN_NS) {
+		tctx->stays_since = now;
+		tctx->stayed_ran = tctx->ran;
+	} else if (elapsed(tctx->stays_since, now) >= (s64)TIER_STARVES_NS) {
+		tctx->owed = RESCUE_SLICE_NS;
+	}
+}
+
+/* What p counts as while it waits: those below make way for it. */
+static __always_inline u32 bound_tier(struct task_struct *p)
+{
+	struct task_ctx *tctx;
+
+	if (is_per_cpu_kthread(p))
+		return TEMPER_CRITICAL;
+	tctx = try_lookup_task(p);
+	if (!tctx)
+		return TEMPER_CRITICAL;
+	note_stay(tctx);
+	return tctx->owed > OWED_TURN ? TEMPER_CRITICAL : tctx->tier;
+}
+
+/*
  * Whoever waits in the CPU's own queue was placed there to run at once, and p, before it,
  * would hold it up until p sleeps. So p stands behind: each of them begins to run, and
- * makes way at once (make_way).
+ * makes way at once (make_way), unless it outranks p.
  */
 static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 enq_flags)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
-	bool leaver = put_off_leave(p);
+	u32 tier = bound_tier(p);
+	bool outranked = cctx && cctx->tier < tier;
+	bool waits = put_off_leave(p) || outranked;
 
 	if (cctx) {
+		if (!cctx->bound_waits || tier < cctx->bound_tier)
+			cctx->bound_tier = tier;
 		cctx->bound_waits = true;
-		withdraw_cpu(cctx, cpu);
+		/* Who outranks p goes on, and may be preempted as ever. */
+		if (!outranked)
+			withdraw_cpu(cctx, cpu);
 	}
-	if (!leaver && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
+	if (!waits && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
 		enq_flags |= SCX_ENQ_PREEMPT;
-	else if (!leaver && cctx && cctx->tier < TEMPER_TIERS)
+	else if (!waits && cctx && cctx->tier < TEMPER_TIERS)
 		/* Not another kernel thread: two would preempt each other without end. */
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
@@ -45,7 +81,8 @@ static __always_inline void make_way(struct task_struct *p, struct task_ctx *tct
 {
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0) {
 		cctx->bound_waits = false;
-	} else if (!is_bound_to_cpu(p) && tctx->leaving < LEAVING) {
+	} else if (!is_bound_to_cpu(p) && tctx->leaving < LEAVING &&
+		   tctx->tier >= cctx->bound_tier) {
 		withdraw_cpu(cctx, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}

@@ -30,7 +30,8 @@ struct cpu_ctx {
 	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */
-	bool bound_waits; /* in this CPU's own queue, most likely: a task that may run nowhere else */
+	u32 bound_tier; /* the highest of those, if any; a kernel thread's counts as critical */
+	bool bound_waits; /* in this CPU's own queue, most likely: tasks that may run nowhere else */
 	bool released; /* it was critical and no longer is: others may be let in */
 	bool releases; /* cpu_release is at work: programs called by the kernel meanwhile nest */
 	bool fetched_idle; /* what runs next was fetched from a queue by the idle CPU */

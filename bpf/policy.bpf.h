@@ -212,6 +212,12 @@ static __always_inline u64 owed_by_rescue(bool anywhere, u64 tier_turn_at, u64 n
 									     : RESCUE_SLICE_NS;
 }
 
+/*
+ * One that cannot migrate stands behind those on its CPU that outrank it, and got nowhere
+ * if it ran no longer than switches take.
+ */
+#define STAY_RAN_NS (100ULL * 1000)
+
 /* While a higher tier waits, a CPU spaces out the n rescued tasks that it has. */
 static __always_inline bool may_rescue(u64 last_rescue_at, u64 now, bool higher_waits, u64 n)
 {

@@ -58,6 +58,8 @@ struct task_ctx {
 	u64 ran_before; /* ns from the wakeup before until it slept; 0: it never did */
 	s64 charged; /* ns its group paid in advance; below zero: owes */
 	u64 owed; /* ns a rescue still owes it, or OWED_TURN */
+	u64 stays_since; /* it waits, unable to migrate, and got nowhere since; 0: it does not */
+	u64 stayed_ran; /* ran as of then */
 	u64 limits_seq; /* when gates was read */
 	struct gate_chain gates; /* of the limits above it */
 	u64 granted; /* ns of the grant in use; 0: on debt, or no limit */
@@ -426,6 +428,7 @@ static __always_inline void note_run(struct task_ctx *tctx, u64 used, bool runna
 		return;
 	tctx->ran_before = tctx->ran;
 	tctx->ran = 0;
+	tctx->stays_since = 0;
 }
 
 static __always_inline u64 tier_clock(u32 tier)

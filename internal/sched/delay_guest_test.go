@@ -3,6 +3,7 @@
 package sched
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -189,6 +190,39 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
 	if critical.InversionMax > longest {
 		t.Errorf("a lower tier ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}
+
+// Who cannot migrate for now may run nowhere else, and goes behind a critical thread of
+// that CPU nevertheless.
+func TestStayingThreadHoldsNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	const longest = 100 * time.Microsecond // above what a preemption takes
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	const cpu = 2
+	start(t, low, "stay", fmt.Sprintf("%s=%d", cpuEnv, cpu))
+	time.Sleep(settle)
+	for _, on := range []int{cpu, anyCPU} {
+		late := delays(t, pod, 1000, on)
+		t.Logf("CPU %d: p50 %s, p99 %s, longest %s", on, quantile(late, 0.5), quantile(late, 0.99), late[len(late)-1])
+		if got := late[len(late)-1] - late[0]; got > longest {
+			t.Errorf("CPU %d: a wakeup was %s later than the fastest", on, got)
+		}
+	}
+	if used := shares(t, shareTime/2, low)[0]; used < 0.9 {
+		t.Errorf("who stays got %.3f CPUs of one that nobody else wants", used)
+	}
+	// It does not starve either: it may hold what others wait for.
+	spinners(t, pod, 1, cpu)
+	used := shares(t, shareTime, pod, low)
+	t.Logf("beside one that computes: %.3f CPUs", used)
+	if used[0] < winnerMin || used[1] < 0.01 {
+		t.Errorf("critical got %.3f CPUs of one, who stays there %.3f", used[0], used[1])
 	}
 	stillAttached(t, s)
 }

@@ -5,6 +5,7 @@ package sched
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	spinner "github.com/temper-sched/temper/internal/bench/spin"
@@ -44,6 +47,8 @@ func TestMain(m *testing.M) {
 		burst()
 	case "stint":
 		spin(envInt(threadsEnv, 1), stint)
+	case "stay":
+		spin(1, stay)
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
@@ -138,6 +143,23 @@ func stint() {
 	}
 }
 
+// stay spends its time in the kernel where no thread may change its CPU, and where it can be
+// preempted nevertheless: in a BPF program, as those of a network plugin or a monitor.
+func stay() {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SocketFilter, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	for err == nil {
+		_, err = program.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: 1 << 12})
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+		}
+	}
+	fmt.Fprintln(os.Stderr, "run a BPF program:", err)
+	os.Exit(1)
+}
+
 // wake sleeps to n instants, a millisecond and a bit apart so that they wander
 // over the tick, and prints how late it ran each time, in ns.
 func wake(n int) {
@@ -200,7 +222,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" || role == "burst" || role == "stint" {
+	if role == "spin" || role == "nap" || role == "burst" || role == "stint" || role == "stay" {
 		startNow(t, cmd)
 	}
 	return cmd
