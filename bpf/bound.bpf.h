@@ -33,8 +33,8 @@ static __always_inline void note_stay(struct task_ctx *tctx)
 	}
 }
 
-/* What p counts as while it waits: those below make way for it. */
-static __always_inline u32 bound_tier(struct task_struct *p)
+/* What p counts as while it waits: those below make way for it. verifier: walked once. */
+__noinline u32 bound_tier(struct task_struct *p __arg_trusted)
 {
 	struct task_ctx *tctx;
 

@@ -202,14 +202,13 @@ static __always_inline bool is_starving(u64 queued_at, u64 tier_served_at, u64 n
 
 /*
  * What a rescue owes a task: a slice that nobody takes. Only its turn, to be preempted in
- * as ever, if it may run anywhere and CPUs come to its tier by themselves: it waited for
- * its peers, not for higher tiers.
+ * as ever, if CPUs come to its tier by themselves where it may run: it waited for its
+ * peers, not for higher tiers.
  */
 #define OWED_TURN 1
-static __always_inline u64 owed_by_rescue(bool anywhere, u64 tier_turn_at, u64 now)
+static __always_inline u64 owed_by_rescue(u64 turn_at, u64 now)
 {
-	return anywhere && elapsed(tier_turn_at, now) < (s64)TIER_STARVES_NS ? OWED_TURN
-									     : RESCUE_SLICE_NS;
+	return elapsed(turn_at, now) < (s64)TIER_STARVES_NS ? OWED_TURN : RESCUE_SLICE_NS;
 }
 
 /*

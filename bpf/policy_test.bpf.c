@@ -40,7 +40,7 @@ DECISION(is_behind_peers, is_behind_peers(a, b, c))
 DECISION(vtime_cost, vtime_cost(a, b))
 DECISION(may_go_on, may_go_on(a, b, c, d))
 DECISION(is_starving, is_starving(a, b, c))
-DECISION(owed_by_rescue, owed_by_rescue(a, b, c))
+DECISION(owed_by_rescue, owed_by_rescue(a, b))
 DECISION(may_rescue, may_rescue(a, b, c, d))
 DECISION(is_stale, is_stale(a, b, c))
 

@@ -14,7 +14,7 @@ static u64 queued_seq[TEMPER_TIERS] __attribute__((aligned(64)));
 
 /* When a task of the tier left its queue last, for whichever CPU. */
 static u64 served_at[TEMPER_TIERS] __attribute__((aligned(64)));
-/* And one that nobody rescued. */
+/* And one to whom the CPU came by itself: nobody rescued it, or nobody else was there. */
 static u64 turn_at[TEMPER_TIERS] __attribute__((aligned(64)));
 
 static __always_inline bool higher_waits(u32 tier)
@@ -117,16 +117,30 @@ static __always_inline u64 uncount_queued(struct task_ctx *tctx)
 	return queued;
 }
 
-/* p runs: its tier was served. */
-static __always_inline u64 left_queue(struct task_ctx *tctx, u64 now)
+/* A rescued task runs. Where nobody waits who outranks it, it needs no slice that they cannot take. */
+static __always_inline bool is_its_turn(struct task_ctx *tctx)
+{
+	if (!tctx->owed)
+		return true;
+	if (higher_waits(tctx->tier))
+		return false;
+	tctx->owed = OWED_TURN;
+	return true;
+}
+
+/* A task runs on a CPU: its tier was served. */
+static __always_inline u64 left_queue(struct task_ctx *tctx, struct cpu_ctx *cctx, u64 now)
 {
 	u64 queued = uncount_queued(tctx);
+	bool turn = is_its_turn(tctx);
+	u32 tier = queued_tier(queued);
 
-	if (!queued)
+	one_copy(tier);
+	if (!queued || tier >= TEMPER_TIERS)
 		return 0;
-	served_at[queued_tier(queued)] = now;
-	if (!tctx->owed)
-		turn_at[queued_tier(queued)] = now;
+	served_at[tier] = now;
+	if (turn)
+		turn_at[tier] = cctx->turn_at[tier] = now;
 	return queued;
 }
 

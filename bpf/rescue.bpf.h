@@ -56,10 +56,12 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 				      struct task_ctx *tctx)
 {
 	s32 cpu = rescue_cpu(p);
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	u32 tier = tctx->tier;
+	bool anywhere = p->nr_cpus_allowed >= nr_online;
 
 	one_copy(tier);
-	if (cpu < 0 || tier >= TEMPER_TIERS)
+	if (cpu < 0 || !cctx || tier >= TEMPER_TIERS)
 		return false;
 	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
 	/*
@@ -68,7 +70,7 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	 */
 	scx_bpf_dsq_move_set_vtime(it, queued_at(tctx->queued));
 	/* Before the move: the CPU may run it at once. */
-	tctx->owed = owed_by_rescue(p->nr_cpus_allowed >= nr_online, turn_at[tier], scx_bpf_now());
+	tctx->owed = owed_by_rescue(anywhere ? turn_at[tier] : cctx->turn_at[tier], scx_bpf_now());
 	if (!scx_bpf_dsq_move_vtime(it, p, rescue_dsq(cpu), 0)) {
 		tctx->owed = 0;
 		return false;

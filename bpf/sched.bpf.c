@@ -340,7 +340,7 @@ void SCHED_OP(running, struct task_struct *p)
 
 	if (!cctx || !tctx)
 		return;
-	queued = left_queue(tctx, now);
+	queued = left_queue(tctx, cctx, now);
 	if (queued)
 		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;

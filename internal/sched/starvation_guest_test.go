@@ -63,17 +63,32 @@ func TestNobodyStarves(t *testing.T) {
 // threads are served, but critical ones that fill the other CPUs do not wait for them.
 func TestRescueOfALightPodHoldsNobodyUp(t *testing.T) {
 	requireVirtualTime(t)
+	for _, c := range []struct {
+		name                   string
+		cpus                   string // of all pods
+		critical, light, heavy int    // threads
+	}{
+		{"anywhere", "0-3", 8, 8, 6},
+		// As those without CPUs of their own beside one with (Kubernetes' static CPU manager).
+		{"some CPUs", "0-2", 6, 8, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rescueHoldsNobodyUp(t, c.cpus, c.critical, c.light, c.heavy)
+		})
+	}
+}
+
+func rescueHoldsNobodyUp(t *testing.T, cpus string, stints, lights, heavies int) {
 	const longest = 100 * time.Microsecond // above what a preemption takes
 	s := attach(t, Config{})
-	pod, light, heavy := testCgroup(t, "pod"), testCgroup(t, "light"), testCgroup(t, "heavy")
+	pod, light, heavy := podOnCPUs(t, "pod", 100, cpus), podOnCPUs(t, "light", 100, cpus), podOnCPUs(t, "heavy", 10000, cpus)
 	apply(t, s,
 		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
 		planGroup(t, light, policy.Group{Tier: tier.Background}),
 		planGroup(t, heavy, policy.Group{Tier: tier.Background}))
-	write(t, heavy, "cpu.weight", "10000")
-	spinners(t, light, 8, anyCPU)
-	spinners(t, heavy, 6, anyCPU)
-	start(t, pod, "stint", threadsEnv+"=8")
+	bareSpinners(t, light, lights)
+	bareSpinners(t, heavy, heavies)
+	start(t, pod, "stint", fmt.Sprintf("%s=%d", threadsEnv, stints))
 	time.Sleep(settle)
 	probe, err := s.Measure()
 	if err != nil {
