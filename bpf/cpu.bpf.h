@@ -28,6 +28,8 @@ struct cpu_ctx {
 	u64 served[TEMPER_TIERS]; /* whose thread of a tier ran here last, or comes: its group_id */
 	u64 met_at[TEMPER_TIERS]; /* when that changed last */
 	u64 turn_at[TEMPER_TIERS]; /* when this CPU came to the tier by itself last */
+	u64 asked_at[TEMPER_TIERS]; /* when it asked another LLC last who waits there */
+	u32 asks[TEMPER_TIERS]; /* and how often it did */
 	u64 rescues_since; /* the rescue queue was not empty since then */
 	u64 rescued_at; /* a starving task was served here last */
 	u32 rescues; /* tasks in this CPU's rescue queue */

@@ -168,6 +168,19 @@ static __always_inline bool may_go_on(u64 tag, u64 vtime_now, u32 weight, s64 ra
 	return ran < (s64)GO_ON_NS && vtime_before(tag + vtime_cost(SLICE_NS, weight), vtime_now);
 }
 
+/*
+ * A CPU fetches a thread of another LLC before those of its own if it is due sooner by
+ * more than this much of its group's time: at home its cache is warm. Less than the credit of a
+ * group that wants more than it gets: nothing of its share is lost meanwhile.
+ */
+#define AWAY_NS (2 * SLICE_NS)
+
+/* The tag by which a queued thread counts in other LLCs. */
+static __always_inline u64 away_tag(u64 tag, u32 weight)
+{
+	return tag + vtime_cost(AWAY_NS, weight);
+}
+
 /* Time since an instant that another CPU's clock may put a moment ahead of now. */
 static __always_inline s64 elapsed(u64 since, u64 now)
 {

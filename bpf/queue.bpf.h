@@ -220,24 +220,6 @@ __noinline int call_cpu(struct task_struct *p __arg_trusted)
 	return 0;
 }
 
-/* The next task of a tier, own LLC first. */
-static __always_inline bool consume_tier(u32 tier, u32 llc)
-{
-	int i;
-
-	if (dsq_move_to_local(tier_dsq(tier, llc)))
-		return true;
-	if (nr_llcs == 1)
-		return false;
-	for_each_num(i, 0, TEMPER_MAX_LLCS) {
-		if (i >= nr_llcs)
-			break;
-		if (i != llc && dsq_move_to_local(tier_dsq(tier, i)))
-			return true;
-	}
-	return false;
-}
-
 /* A long line of tasks that are bound elsewhere is rare, and each look takes the queue's lock. */
 #define DUE_MAX_LOOKS 32
 #define DUE_MAX_LOOKS_ELSEWHERE 8 /* in each other LLC's queue, and from the timer */
@@ -285,20 +267,104 @@ __noinline int is_due_before(u64 dsq, s32 cpu, u64 tag, u64 but, u32 looks)
 }
 
 /*
+ * The tag of the first task of a queue that may run on cpu, none without one. away: as it
+ * counts in other LLCs.
+ */
+__noinline u64 first_tag(u64 dsq, s32 cpu, u64 none, u32 away)
+{
+	struct bpf_iter_scx_dsq it;
+	u64 tag = none;
+	int i;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	for_each_num(i, 0, DUE_MAX_LOOKS_ELSEWHERE) {
+		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+		struct task_ctx *tctx;
+		struct group_ctx *group;
+
+		if (!p)
+			break;
+		if (!may_run_on(p, cpu))
+			continue;
+		tctx = away ? try_lookup_task(p) : NULL;
+		group = tctx ? task_group(tctx) : NULL;
+		tag = p->scx.dsq_vtime;
+		if (away)
+			tag = away_tag(tag, group ? group->weight : DEFAULT_WEIGHT);
+		break;
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return tag;
+}
+
+/*
+ * Another LLC in whose queue somebody waits who is due long before all of cpu's own LLC, or
+ * -1. Weights are the tier's, not an LLC's: where peers of a group that has its share always
+ * wait, its CPUs would never help those that wait elsewhere. One LLC is asked at a time,
+ * once a slice: the locks of its queues are its CPUs'.
+ */
+static __always_inline s32 llc_behind(u32 tier, s32 cpu)
+{
+	u32 own = cpu_llc(cpu), llc;
+	struct cpu_ctx *cctx;
+	u64 now, tag;
+
+	one_copy(tier);
+	if (nr_llcs == 1 || tier >= TEMPER_TIERS)
+		return -1;
+	cctx = try_lookup_cpu(cpu);
+	now = scx_bpf_now();
+	if (!cctx || elapsed(cctx->asked_at[tier], now) < (s64)SLICE_NS)
+		return -1;
+	cctx->asked_at[tier] = now;
+	/* CPUs that look at the same tick ask different ones. */
+	llc = (own + 1 + (cctx->asks[tier]++ + cpu) % (nr_llcs - 1)) % nr_llcs;
+	tag = first_tag(tier_dsq(tier, own), cpu, tier_clock(tier), false);
+	return vtime_before(first_tag(tier_dsq(tier, llc), cpu, tag, true), tag) ? (s32)llc : -1;
+}
+
+/* The next task of a tier, own LLC first. */
+static __always_inline bool consume_tier(u32 tier, s32 cpu)
+{
+	u32 own = cpu_llc(cpu);
+	s32 behind = llc_behind(tier, cpu);
+	int i;
+
+	if (behind >= 0 && dsq_move_to_local(tier_dsq(tier, behind)))
+		return true;
+	if (dsq_move_to_local(tier_dsq(tier, own)))
+		return true;
+	if (nr_llcs == 1)
+		return false;
+	for_each_num(i, 0, TEMPER_MAX_LLCS) {
+		if (i >= nr_llcs)
+			break;
+		if (i != own && dsq_move_to_local(tier_dsq(tier, i)))
+			return true;
+	}
+	return false;
+}
+
+/*
  * The LLC in whose queue somebody of the tier who may run on cpu is due before tag,
  * or -1. Other LLCs than cpu's count too: a tier has one clock, and an LLC with few
- * tasks must help the others. guess: where nobody is found, an own queue too long to
- * tell counts.
+ * tasks must help the others. guess: to fetch somebody. Where nobody is found, an own queue
+ * too long to tell counts then, and who waits in another LLC may go before those of the own.
  */
 static __always_inline s32 llc_with_due(u32 tier, s32 cpu, u64 tag, bool guess)
 {
 	u32 own = cpu_llc(cpu);
+	s32 behind;
 	int due, llc;
 
 	due = is_due_before(tier_dsq(tier, own), cpu, tag, 0,
 			    guess ? DUE_MAX_LOOKS : DUE_MAX_LOOKS_ELSEWHERE);
-	if (due == DUE)
-		return own;
+	if (due == DUE) {
+		behind = guess ? llc_behind(tier, cpu) : -1;
+		return behind >= 0 ? behind : (s32)own;
+	}
 	if (nr_llcs > 1)
 		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
 			if (llc >= nr_llcs)
@@ -333,6 +399,25 @@ __noinline int another_waits(u64 dsq, s32 cpu, u64 group, u32 looks)
 	return waits;
 }
 
+/* The same of all queues of a tier. */
+static __always_inline bool another_waits_in(u32 tier, s32 cpu, u64 group)
+{
+	u32 own = cpu_llc(cpu);
+	int llc;
+
+	if (another_waits(tier_dsq(tier, own), cpu, group, DUE_MAX_LOOKS))
+		return true;
+	if (nr_llcs > 1)
+		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
+			if (llc >= nr_llcs)
+				break;
+			if (llc != own &&
+			    another_waits(tier_dsq(tier, llc), cpu, group, DUE_MAX_LOOKS_ELSEWHERE))
+				return true;
+		}
+	return false;
+}
+
 /*
  * Groups meet when one's thread runs after the other's. As slices end at ticks, they may
  * take turns for seconds so that each has the same CPUs again: before they are taken for
@@ -348,7 +433,7 @@ static __always_inline void notice_waiting(const struct task_ctx *tctx, struct g
 	if (tier >= TEMPER_TIERS || since < (s64)WAIT_BOUND_NS / 2 || is_alone(group->met_at, now))
 		return;
 	cctx = try_lookup_cpu(cpu);
-	if (cctx && another_waits(tier_dsq(tier, cpu_llc(cpu)), cpu, tctx->group_id, DUE_MAX_LOOKS))
+	if (cctx && another_waits_in(tier, cpu, tctx->group_id))
 		cctx->met_at[tier] = group->met_at = met_at[tier] = now;
 }
 

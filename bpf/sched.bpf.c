@@ -7,7 +7,7 @@
  *                ├─ a CPU runs a lower tier ──► its local queue, preempting
  *                ├─ its group is behind a peer's ──► the peer's CPU, preempting
  *                └─ no ──► queue of (tier, LLC), by the group's virtual time
- *   dispatch: rescued tasks, then tiers by rank; own LLC before the others.
+ *   dispatch: rescued tasks, then tiers by rank; own LLC mostly first.
  *
  * Invariants:
  *   I1  A task waits in a queue of an LLC it may run on.
@@ -264,7 +264,7 @@ static __always_inline void stay_idle(s32 cpu, const struct task_struct *prev)
 void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
-	u32 llc = cpu_llc(cpu), prev_tier = TEMPER_NO_TIER;
+	u32 prev_tier = TEMPER_NO_TIER;
 	struct task_ctx *tctx = NULL;
 	u64 generation;
 	s32 from;
@@ -316,7 +316,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 				return;
 			break;
 		}
-		if (may_serve(generation, lend, tier, cpu) && consume_tier(tier, llc))
+		if (may_serve(generation, lend, tier, cpu) && consume_tier(tier, cpu))
 			return;
 	}
 	if (prev && tctx && prev_tier < TEMPER_TIERS) {

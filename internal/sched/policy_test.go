@@ -112,6 +112,9 @@ func TestDecisions(t *testing.T) {
 		{"behind by a slice", objects.DecideMayGoOn, in(95*ms, 100*ms, 100, 8*ms), 0},
 		{"behind, by its weight more than a slice", objects.DecideMayGoOn, in(97*ms, 100*ms, 200, 8*ms), 1},
 		{"behind, and went on already", objects.DecideMayGoOn, in(94*ms, 100*ms, 100, 20*ms), 0},
+
+		{"away a thread counts two slices later", objects.DecideAwayTag, in(100*ms, 100), 110 * ms},
+		{"by its weight", objects.DecideAwayTag, in(100*ms, 1000), 101 * ms},
 		{"a crowd's member waits its turn", objects.DecideIsStarving, in(now-200*ms, now-1, now), 0},
 		{"anybody's wait ends", objects.DecideIsStarving, in(now-300*ms, now-1, now), 1},
 		{"a tier that nobody served", objects.DecideIsStarving, in(now-50*ms, now-60*ms, now), 1},

@@ -23,6 +23,7 @@ type policytestPolicyCall struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	policytestProgDecideAwayTag       = "decide_away_tag"
 	policytestProgDecideClampVtime    = "decide_clamp_vtime"
 	policytestProgDecideCreditCost    = "decide_credit_cost"
 	policytestProgDecideCreditOf      = "decide_credit_of"
@@ -90,6 +91,7 @@ type policytestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type policytestProgramSpecs struct {
+	DecideAwayTag       *ebpf.ProgramSpec `ebpf:"decide_away_tag"`
 	DecideClampVtime    *ebpf.ProgramSpec `ebpf:"decide_clamp_vtime"`
 	DecideCreditCost    *ebpf.ProgramSpec `ebpf:"decide_credit_cost"`
 	DecideCreditOf      *ebpf.ProgramSpec `ebpf:"decide_credit_of"`
@@ -168,6 +170,7 @@ type policytestVariables struct {
 //
 // It can be passed to loadPolicytestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type policytestPrograms struct {
+	DecideAwayTag       *ebpf.Program `ebpf:"decide_away_tag"`
 	DecideClampVtime    *ebpf.Program `ebpf:"decide_clamp_vtime"`
 	DecideCreditCost    *ebpf.Program `ebpf:"decide_credit_cost"`
 	DecideCreditOf      *ebpf.Program `ebpf:"decide_credit_of"`
@@ -190,6 +193,7 @@ type policytestPrograms struct {
 
 func (p *policytestPrograms) Close() error {
 	return _PolicytestClose(
+		p.DecideAwayTag,
 		p.DecideClampVtime,
 		p.DecideCreditCost,
 		p.DecideCreditOf,

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 // rivals are two spinners bound to one CPU: who outranks the other gets it,
@@ -182,6 +184,73 @@ func TestWeights(t *testing.T) {
 		})
 	}
 	stillAttached(t, s)
+}
+
+// A queue of a tier is one LLC's, and the tier has one clock: a pod whose threads all wait in
+// one LLC gets its share of the other LLC's CPUs too, where peers never stop waiting.
+func TestWeightsAcrossLLCs(t *testing.T) {
+	requireVirtualTime(t)
+	cpus := readTopology(t)
+	home := cpusOfLLC(cpus, cpus[0].LLC)
+	if len(home) == len(cpus) {
+		t.Skip("needs two LLCs")
+	}
+	all := fmt.Sprintf("0-%d", len(cpus)-1)
+	s := attach(t, Config{})
+	one, many := podOnCPUs(t, "one", 100, all), podOnCPUs(t, "many", 100, all)
+	applyStandard(t, s, one, many)
+	for _, c := range []struct {
+		name      string
+		one, many int // weights
+		threads   int // of one, beside 8
+		home      bool
+		ratio     float64 // many's to one's
+		window    time.Duration
+	}{
+		{"triple, comes to 6 threads in all LLCs", 100, 300, 6, false, 3, shareTime},
+		// One thread can use one CPU of four, and is due whenever it queues.
+		{"equal, 1 thread beside 8, all in one LLC", 100, 100, 1, true, 3, shareTime},
+		// Those three have to run eight ninths of the time, and a wait is a slice of a peer.
+		{"double, 3 threads beside 8, all in one LLC", 200, 100, 3, true, 0.5, 2 * shareTime},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			write(t, one, "cpu.weight", strconv.Itoa(c.one))
+			write(t, many, "cpu.weight", strconv.Itoa(c.many))
+			if c.home {
+				write(t, one, "cpuset.cpus", strings.Join(home, ","))
+				write(t, many, "cpuset.cpus", strings.Join(home, ","))
+			}
+			spinners(t, one, c.threads, anyCPU)
+			if !c.home {
+				time.Sleep(shareTime / 2)
+			}
+			spinners(t, many, 8, anyCPU)
+			time.Sleep(settle)
+			write(t, one, "cpuset.cpus", all)
+			write(t, many, "cpuset.cpus", all)
+			time.Sleep(settle)
+			got := shares(t, c.window, one, many)
+			ratio := got[1] / got[0]
+			t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
+			if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
+				t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*equalSlack)
+			}
+		})
+	}
+	if c := readCounters(t, s)[tier.Standard]; c.Rescued > 0 {
+		t.Errorf("%d threads had to be rescued", c.Rescued)
+	}
+	stillAttached(t, s)
+}
+
+func cpusOfLLC(cpus []topology.CPU, llc int) []string {
+	var of []string
+	for _, c := range cpus {
+		if c.LLC == llc {
+			of = append(of, strconv.Itoa(c.ID))
+		}
+	}
+	return of
 }
 
 // Background pods mostly have the least weight, and not all of them just compute. One whose

@@ -52,6 +52,7 @@ func machines() []machine {
 		{name: "7.2", packages: slices.Concat(engine, server), without: "TestSoak", kernel: "7.2", topology: "1s4c1t"},
 		{name: "7.2-virtual-delays", packages: engine[:1], only: delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-shares", packages: engine[:1], only: shares, kernel: "7.2", topology: "1s4c1t", virtual: true},
+		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
 		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true},
