@@ -33,7 +33,7 @@ static __always_inline void note_stay(struct task_ctx *tctx)
 	}
 }
 
-/* What p counts as while it waits: those below make way for it. verifier: walked once. */
+/* What p counts as while it waits: those below make way for it. Walked once: not inlined. */
 __noinline u32 bound_tier(struct task_struct *p __arg_trusted)
 {
 	struct task_ctx *tctx;
