@@ -265,8 +265,13 @@ func TestBatchPodsShareAlike(t *testing.T) {
 	groups := []policy.Group{planGroup(t, pod, policy.Group{Tier: tier.Critical})}
 	var pods []string
 	for i, args := range [][]string{
-		{"--switch", "1"}, {"--fork", "1"}, {"--fault", "1"}, {"--sock", "1", "--sock-port", "4000"},
-		{"--fork", "1"}, {"--fault", "1"}, {"--sock", "1", "--sock-port", "4001"},
+		{"--switch", "1"},
+		{"--fork", "1"},
+		{"--fault", "1"},
+		{"--sock", "1", "--sock-port", "4000"},
+		{"--fork", "1"},
+		{"--fault", "1"},
+		{"--sock", "1", "--sock-port", "4001"},
 	} {
 		dir := testCgroup(t, fmt.Sprintf("batch-%d", i))
 		write(t, dir, "cpu.weight", "1")
