@@ -18,8 +18,8 @@ static __always_inline void withdraw_cpu(struct cpu_ctx *cctx, s32 cpu)
 }
 
 /*
- * p cannot migrate for now, and is to run again. In the CPU's own queue no rescue finds
- * it: got nowhere for long, it is owed a slice like those that one finds.
+ * A thread that cannot migrate for now is to run again. In the CPU's own queue no rescue
+ * finds it: if it got nowhere for long, it is owed a slice like those that one finds.
  */
 static __always_inline void note_stay(struct task_ctx *tctx)
 {
@@ -75,7 +75,7 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 }
 
-/* p begins to run. It is placed anew if somebody waits here who may run nowhere else. */
+/* p begins to run. It is placed anew if somebody waits here whom it must make way for. */
 static __always_inline void make_way(struct task_struct *p, struct task_ctx *tctx,
 				     struct cpu_ctx *cctx, s32 cpu)
 {

@@ -98,8 +98,8 @@ static __always_inline u64 vtime_cost(u64 ns, u32 weight)
 }
 
 /*
- * That credit in virtual time, in which a light group's slices are long. A heavy one's are
- * short, but those of the groups that it waits for are not.
+ * A credit of ns in virtual time, in which a light group's slices are long. A heavy one's
+ * are short, but those of the groups that it waits for are not.
  */
 static __always_inline u64 credit_cost(u64 ns, u32 weight)
 {
@@ -171,7 +171,7 @@ static __always_inline bool may_go_on(u64 tag, u64 vtime_now, u32 weight, s64 ra
 /*
  * A CPU fetches a thread of another LLC before those of its own if it is due sooner by
  * more than this much of its group's time: at home its cache is warm. Less than the credit of a
- * group that wants more than it gets: nothing of its share is lost meanwhile.
+ * group that wants more than it gets: little of its share is lost meanwhile.
  */
 #define AWAY_NS (2 * SLICE_NS)
 

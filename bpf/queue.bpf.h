@@ -117,8 +117,8 @@ static __always_inline u64 uncount_queued(struct task_ctx *tctx)
 	return queued;
 }
 
-/* A rescued task runs. Where nobody waits who outranks it, it needs no slice that they cannot take. */
-static __always_inline bool is_its_turn(struct task_ctx *tctx)
+/* A task runs; false: out of turn. Where nobody higher waits a rescued one is owed no slice. */
+static __always_inline bool take_a_turn(struct task_ctx *tctx)
 {
 	if (!tctx->owed)
 		return true;
@@ -132,7 +132,7 @@ static __always_inline bool is_its_turn(struct task_ctx *tctx)
 static __always_inline u64 left_queue(struct task_ctx *tctx, struct cpu_ctx *cctx, u64 now)
 {
 	u64 queued = uncount_queued(tctx);
-	bool turn = is_its_turn(tctx);
+	bool turn = take_a_turn(tctx);
 	u32 tier = queued_tier(queued);
 
 	one_copy(tier);

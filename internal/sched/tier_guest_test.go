@@ -254,7 +254,7 @@ func cpusOfLLC(cpus []topology.CPU, llc int) []string {
 }
 
 // Background pods mostly have the least weight, and not all of them just compute. One whose
-// threads sleep now and then comes to its share like those that never do.
+// threads sleep now and then comes to its share like one whose threads seldom do.
 func TestBatchPodsShareAlike(t *testing.T) {
 	requireVirtualTime(t)
 	if _, err := exec.LookPath("stress-ng"); err != nil {
