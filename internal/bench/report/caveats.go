@@ -58,7 +58,7 @@ func (s *Section) backgroundCaveat() string {
 	for _, name := range s.Scenario.Background {
 		does = append(does, fmt.Sprintf("%s (%s)", name, bench.BatchOf(name).Does))
 	}
-	return fmt.Sprintf("Background is stress-ng, each pod one of its stressors in turn: %s. The kernel works for them in stretches in which no scheduler can preempt them. How much of a CPU each pod got is in the records, by name.", list(does))
+	return fmt.Sprintf("Background is stress-ng, each pod one of its stressors in turn: %s. The kernel works for them in stretches in which no scheduler can preempt them. How much of a CPU each pod got is in the records, by name; share farthest off is how far one of them, at most, is from its weight's part of what all got, and one that wants less counts too.", list(does))
 }
 
 const virtualCaveat = "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."
