@@ -146,13 +146,14 @@ func TestKernelThreadHoldsNobodyUp(t *testing.T) {
 	apply(t, s,
 		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
 		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, low, 16, anyCPU)
+	time.Sleep(settle) // a process that starts has the kernel work with interrupts off for long
+	keepKernelThreadsBusy(t)
 	probe, err := s.Measure()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	keepKernelThreadsBusy(t)
-	spinners(t, low, 16, anyCPU)
 	delays(t, pod, 4000, anyCPU)
 	critical := readProbe(t, probe).Tiers[tier.Critical]
 	t.Logf("%d wakeups, p99 %s, max %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
@@ -179,6 +180,7 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 	spinners(t, heavy, 8, anyCPU)
 	start(t, light, "stint", threadsEnv+"=6")
 	nappers(t, pod, 1)
+	time.Sleep(settle)
 	probe, err := s.Measure()
 	if err != nil {
 		t.Fatal(err)
@@ -311,6 +313,7 @@ func TestRealTimeThreadHoldsNobodyUp(t *testing.T) {
 	spinners(t, low, 16, anyCPU)
 	start(t, rt, "burst")
 	nappers(t, pod, 2)
+	time.Sleep(settle)
 	probe, err := s.Measure()
 	if err != nil {
 		t.Fatal(err)
