@@ -75,6 +75,16 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 	dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 }
 
+/*
+ * A kicked CPU goes idle anew, and says so, to whoever chose it meanwhile as well: two
+ * wakeups take it. The second stands first in its own queue, if above background, and
+ * may have come before one that outranks it.
+ */
+static __always_inline bool may_be_first_by_chance(const struct task_ctx *tctx, bool queued)
+{
+	return !queued && tctx->tier > TEMPER_CRITICAL && tctx->tier < TEMPER_BACKGROUND;
+}
+
 /* p begins to run. It is placed anew if somebody waits here whom it must make way for. */
 static __always_inline void make_way(struct task_struct *p, struct task_ctx *tctx,
 				     struct cpu_ctx *cctx, s32 cpu)
@@ -82,7 +92,7 @@ static __always_inline void make_way(struct task_struct *p, struct task_ctx *tct
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0) {
 		cctx->bound_waits = false;
 	} else if (!is_bound_to_cpu(p) && tctx->leaving < LEAVING &&
-		   tctx->tier >= cctx->bound_tier) {
+		   (!cctx->bound_waits || tctx->tier >= cctx->bound_tier)) {
 		withdraw_cpu(cctx, cpu);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Makes the kernel's own work on a CPU take long, for tests: it begins with a loop.
+ * Makes what the kernel itself does on a CPU take long, for tests: it begins, or ends, with a loop.
  * Never part of the product.
  */
 #include "intf.h"
@@ -9,14 +9,15 @@
 char _license[] SEC("license") = "GPL";
 
 #define WORK_NS (200ULL * 1000)
+#define CHOICE_NS (4ULL * 1000)
 
-static __always_inline void work(void)
+static __always_inline void work(u64 ns)
 {
 	u64 began = bpf_ktime_get_ns();
 	int i;
 
 	for_each_num(i, 0, 1 << 20) {
-		if (bpf_ktime_get_ns() - began >= WORK_NS)
+		if (bpf_ktime_get_ns() - began >= ns)
 			break;
 	}
 }
@@ -26,7 +27,7 @@ SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(work_for_long, void *item)
 {
 	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
-		work();
+		work(WORK_NS);
 	return 0;
 }
 
@@ -37,6 +38,15 @@ int BPF_PROG(softirq_for_long, unsigned int vec)
 	char name[16] = {};
 
 	if (!bpf_get_current_comm(name, sizeof(name)) && name[0] == 's' && name[1] == 'p')
-		work();
+		work(WORK_NS);
+	return 0;
+}
+
+/* A wakeup, between the choice of a CPU and the insertion there; somebody kicks that CPU meanwhile. */
+SEC("fexit/select_task_rq_scx")
+int BPF_PROG(choose_for_long, struct task_struct *p, int prev_cpu, int flags, int cpu)
+{
+	scx_bpf_kick_cpu(cpu, 0);
+	work(CHOICE_NS);
 	return 0;
 }

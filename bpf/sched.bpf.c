@@ -351,7 +351,7 @@ void SCHED_OP(running, struct task_struct *p)
 		pace_running(p, tctx, cpu);
 	publish(p, tctx, cctx, cpu);
 	mend_clock(cctx, cpu);
-	if (cctx->bound_waits)
+	if (cctx->bound_waits || may_be_first_by_chance(tctx, queued))
 		make_way(p, tctx, cctx, cpu);
 }
 

@@ -196,6 +196,44 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A CPU that goes idle says so twice at times, and two wakeups take it: who comes second
+// stands first in that CPU's own queue, and makes way if the other may outrank it.
+func TestWakeupsOnOneIdleCPUHoldNobodyUp(t *testing.T) {
+	requireVirtualTime(t)
+	const longest = 150 * time.Microsecond // above what such preemptions take, far below a stint
+	s := attach(t, Config{})
+	pod, lower := testCgroup(t, "pod"), testCgroup(t, "lower")
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, lower, policy.Group{Tier: tier.Standard}))
+	start(t, lower, "stint", threadsEnv+"=8")
+	nappers(t, pod, 3)
+	var programs kworkertestPrograms
+	if err := loadKworkertestObjects(&programs, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer programs.Close()
+	chooses, err := link.AttachTracing(link.TracingOptions{Program: programs.ChooseForLong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer chooses.Close()
+	time.Sleep(settle)
+	probe, err := s.Measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	time.Sleep(2 * time.Second)
+	critical := readProbe(t, probe).Tiers[tier.Critical]
+	t.Logf("%d wakeups, p99 %s, worst wait %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
+		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
+	if critical.InversionMax > longest {
+		t.Errorf("a lower tier ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
+	}
+	stillAttached(t, s)
+}
+
 // Who cannot migrate for now may run nowhere else, and goes behind a critical thread of
 // that CPU nevertheless.
 func TestStayingThreadHoldsNobodyUp(t *testing.T) {

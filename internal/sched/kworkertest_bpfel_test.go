@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	kworkertestProgChooseForLong  = "choose_for_long"
 	kworkertestProgSoftirqForLong = "softirq_for_long"
 	kworkertestProgWorkForLong    = "work_for_long"
 )
@@ -62,6 +63,7 @@ type kworkertestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kworkertestProgramSpecs struct {
+	ChooseForLong  *ebpf.ProgramSpec `ebpf:"choose_for_long"`
 	SoftirqForLong *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
 	WorkForLong    *ebpf.ProgramSpec `ebpf:"work_for_long"`
 }
@@ -114,12 +116,14 @@ type kworkertestVariables struct {
 //
 // It can be passed to loadKworkertestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kworkertestPrograms struct {
+	ChooseForLong  *ebpf.Program `ebpf:"choose_for_long"`
 	SoftirqForLong *ebpf.Program `ebpf:"softirq_for_long"`
 	WorkForLong    *ebpf.Program `ebpf:"work_for_long"`
 }
 
 func (p *kworkertestPrograms) Close() error {
 	return _KworkertestClose(
+		p.ChooseForLong,
 		p.SoftirqForLong,
 		p.WorkForLong,
 	)
