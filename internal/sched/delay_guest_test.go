@@ -198,7 +198,7 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 
 // A CPU that goes idle says so twice at times, and two wakeups take it: who comes second
 // stands first in that CPU's own queue, and makes way if the other may outrank it.
-func TestWakeupsOnOneIdleCPUHoldNobodyUp(t *testing.T) {
+func TestSecondWakeupHoldsNobodyUp(t *testing.T) {
 	requireVirtualTime(t)
 	const longest = 150 * time.Microsecond // above what such preemptions take, far below a stint
 	s := attach(t, Config{})
