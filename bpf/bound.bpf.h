@@ -2,7 +2,7 @@
 /*
  * Tasks that run on their own CPU alone, and at once: its kernel threads, and whoever
  * cannot migrate for now. Our own timer may run from ksoftirqd: starve it and nothing
- * else helps.
+ * else helps. And who makes way in a CPU's own queue, for those and for others.
  */
 #ifndef TEMPER_BOUND_BPF_H
 #define TEMPER_BOUND_BPF_H
@@ -76,9 +76,9 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 }
 
 /*
- * A kicked CPU goes idle anew, and says so, to whoever chose it meanwhile as well: two
- * wakeups take it. The second stands first in its own queue, if above background, and
- * may have come before one that outranks it.
+ * An idle CPU that is kicked is back in the idle mask, though a wakeup may have claimed it:
+ * two take it. The second, if above background, stands first in the CPU's own queue, before
+ * one that may outrank it.
  */
 static __always_inline bool may_be_first_by_chance(const struct task_ctx *tctx, bool queued)
 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/temper-sched/temper/internal/policy"
@@ -149,18 +150,7 @@ func TestKernelThreadHoldsNobodyUp(t *testing.T) {
 	spinners(t, low, 16, anyCPU)
 	time.Sleep(settle) // a process that starts has the kernel work with interrupts off for long
 	keepKernelThreadsBusy(t)
-	probe, err := s.Measure()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer probe.Close()
-	delays(t, pod, 4000, anyCPU)
-	critical := readProbe(t, probe).Tiers[tier.Critical]
-	t.Logf("%d wakeups, p99 %s, max %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
-		critical.WakeupDelay.Quantile(0.99), critical.WakeupDelay.Max, critical.Inversion, critical.InversionMax)
-	if critical.InversionMax > longest {
-		t.Errorf("background ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
-	}
+	expectInversion(t, s, longest, func() { delays(t, pod, 4000, anyCPU) })
 	stillAttached(t, s)
 }
 
@@ -181,18 +171,7 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 	start(t, light, "stint", threadsEnv+"=6")
 	nappers(t, pod, 1)
 	time.Sleep(settle)
-	probe, err := s.Measure()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer probe.Close()
-	time.Sleep(2 * time.Second)
-	critical := readProbe(t, probe).Tiers[tier.Critical]
-	t.Logf("%d wakeups, p99 %s, worst wait %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
-		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
-	if critical.InversionMax > longest {
-		t.Errorf("a lower tier ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
-	}
+	expectInversion(t, s, longest, func() { time.Sleep(shareTime) })
 	stillAttached(t, s)
 }
 
@@ -208,30 +187,28 @@ func TestSecondWakeupHoldsNobodyUp(t *testing.T) {
 		planGroup(t, lower, policy.Group{Tier: tier.Standard}))
 	start(t, lower, "stint", threadsEnv+"=8")
 	nappers(t, pod, 3)
-	var programs kworkertestPrograms
-	if err := loadKworkertestObjects(&programs, nil); err != nil {
-		t.Fatal(err)
-	}
-	defer programs.Close()
-	chooses, err := link.AttachTracing(link.TracingOptions{Program: programs.ChooseForLong})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer chooses.Close()
+	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.ChooseForLong })
 	time.Sleep(settle)
+	expectInversion(t, s, longest, func() { time.Sleep(shareTime) })
+	stillAttached(t, s)
+}
+
+// expectInversion fails if a lower tier runs for longer than longest while a critical thread
+// waits that may run there, during work.
+func expectInversion(t *testing.T, s *Scheduler, longest time.Duration, work func()) {
+	t.Helper()
 	probe, err := s.Measure()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	time.Sleep(2 * time.Second)
+	work()
 	critical := readProbe(t, probe).Tiers[tier.Critical]
 	t.Logf("%d wakeups, p99 %s, worst wait %s, inversion %s, at most %s", critical.WakeupDelay.Count(),
 		critical.WakeupDelay.Quantile(0.99), critical.WorstWait, critical.Inversion, critical.InversionMax)
 	if critical.InversionMax > longest {
 		t.Errorf("a lower tier ran for %s while a critical thread waited, want at most %s", critical.InversionMax, longest)
 	}
-	stillAttached(t, s)
 }
 
 // Who cannot migrate for now may run nowhere else, and goes behind a critical thread of
@@ -279,16 +256,7 @@ func TestSoftirqHoldsNobodyUp(t *testing.T) {
 		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
 		planGroup(t, low, policy.Group{Tier: tier.Background}))
 	bareSpinners(t, low, 8)
-	var programs kworkertestPrograms
-	if err := loadKworkertestObjects(&programs, nil); err != nil {
-		t.Fatal(err)
-	}
-	defer programs.Close()
-	softirqs, err := link.AttachTracing(link.TracingOptions{Program: programs.SoftirqForLong})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer softirqs.Close()
+	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.SoftirqForLong })
 	probe, err := s.Measure()
 	if err != nil {
 		t.Fatal(err)
@@ -304,21 +272,27 @@ func TestSoftirqHoldsNobodyUp(t *testing.T) {
 	stillAttached(t, s)
 }
 
-// keepKernelThreadsBusy has kernel threads of all CPUs wake until the test ends, as they
-// do where containers come and go: to free a cgroup takes work of several. Each work
-// takes long.
-func keepKernelThreadsBusy(t *testing.T) {
+// slowKernel attaches one of the programs that make the kernel's own work take long, until the test ends.
+func slowKernel(t *testing.T, of func(kworkertestPrograms) *ebpf.Program) {
 	t.Helper()
 	var programs kworkertestPrograms
 	if err := loadKworkertestObjects(&programs, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = programs.Close() })
-	works, err := link.AttachTracing(link.TracingOptions{Program: programs.WorkForLong})
+	attached, err := link.AttachTracing(link.TracingOptions{Program: of(programs)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = works.Close() })
+	t.Cleanup(func() { _ = attached.Close() })
+}
+
+// keepKernelThreadsBusy has kernel threads of all CPUs wake until the test ends, as they
+// do where containers come and go: to free a cgroup takes work of several. Each work
+// takes long.
+func keepKernelThreadsBusy(t *testing.T) {
+	t.Helper()
+	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.WorkForLong })
 	over, ended := make(chan struct{}), make(chan struct{})
 	dir := filepath.Join(testCgroup(t, "containers"), "container")
 	go func() {
