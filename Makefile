@@ -25,8 +25,14 @@ SOAK ?= 2h
 RECORD ?= out/kubernetes
 PROGRAMS_E2E = $$(go run ./tools/kube etcd kube-apiserver kube-scheduler kube-controller-manager kubelet kubectl)
 
-# Where `make bench` puts its records: this and the scenario's name.
+# Where `make bench` puts its records, a directory for each entry of the campaign.
 BENCH ?= out/bench
+# Void windows (exit 3) are kept, with their reasons, and end nothing.
+define campaign
+out/temper-lab campaign bench/campaign.yaml --out $(1) $(2) || test $$? -eq 3
+out/temper-lab verify $(1)/*/
+out/temper-lab targets --records $(1)
+endef
 IN_GUEST = $(CACHE)/bin/inguest -kernel $(KERNEL) -topology $(TOPOLOGY) -mode $(MODE) -packages memcached,redis-server,stress-ng -timeout 29m
 IN_SLOW_GUEST = $(CACHE)/bin/inguest -v -kernel $(KERNEL) -topology $(TOPOLOGY) -mode deterministic -instruction-ns 16 -packages stress-ng -timeout 24h
 
@@ -36,13 +42,11 @@ help: ## this list
 demo: build need-gcc need-libc6-dev ## memcached beside 0 to 16 spinners, PostgreSQL at a CPU limit: stock kernel, tuned, Temper; writes a page below out/
 	out/temper-lab demo $(ARGS)
 
-bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours; goes on where it ended; ARGS='--only burst,wakeup' for a part
-	out/temper-lab campaign bench/campaign.yaml --out $(BENCH) $(ARGS)
-	out/temper-lab verify $(BENCH)-*
+bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hours, its reports and targets; goes on where it ended; ARGS='--only burst,wakeup' for a part
+	$(call campaign,$(BENCH),$(ARGS))
 
 bench-quick: build need-gcc need-libc6-dev ## a smaller campaign, in a quarter of an hour on two CPUs
-	out/temper-lab campaign bench/campaign.yaml --list quick --out out/quick $(ARGS)
-	out/temper-lab verify out/quick-*
+	$(call campaign,out/quick,--list quick $(ARGS))
 
 # No commit and no path inside: equal source gives equal bytes, which is what a
 # record names.

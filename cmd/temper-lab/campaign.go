@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/run"
 )
 
@@ -27,7 +28,7 @@ type campaignFile map[string][]entry
 // entry is one scenario's part of a campaign. What it leaves out is the
 // scenario's own.
 type entry struct {
-	// Name ends the name of the record directory; the scenario's if empty.
+	// Name is that of the record directory; the scenario's if empty.
 	Name       string   `yaml:"name"`
 	Topologies []string `yaml:"topologies"`
 	choice     `yaml:",inline"`
@@ -48,9 +49,11 @@ func newCampaign() *cobra.Command {
 		Use:   "campaign FILE",
 		Short: "Run a list of scenarios, unattended",
 		Long: `Campaign runs every entry of a list in FILE, one after the other, as temper-lab run
-would. Records of an entry go to PREFIX-NAME. An interrupted campaign goes on where
-it ended with the same command, and runs that failed are tried again. With --only
-it takes a part of the list, which the whole then need not do again.
+would. Records of an entry go to OUT/NAME, and when all have run, the report of each
+goes beside them. An interrupted campaign goes on where it ended with the same
+command, and runs that failed are tried again. With --only it takes a part of the
+list, which the whole then need not do again. What the records say of the targets:
+temper-lab targets --records OUT.
 
 ` + exitCodes,
 		Example: `  temper-lab campaign bench/campaign.yaml --dry-run
@@ -62,7 +65,7 @@ it takes a part of the list, which the whole then need not do again.
 	f := cmd.Flags()
 	f.StringVar(&l.list, "list", "full", "the `list` in FILE to run")
 	f.StringSliceVar(&l.only, "only", nil, "entries of the list to run, by name (default: all)")
-	f.StringVar(&l.out, "out", filepath.Join("out", "bench"), "`PREFIX` of the record directories")
+	f.StringVar(&l.out, "out", filepath.Join("out", "bench"), "`directory` of the record directories")
 	f.IntVar(&l.jobs, "jobs", runtime.NumCPU(), "guests at once; changes no figure, time is virtual")
 	f.BoolVar(&l.dry, "dry-run", false, "only list what would be run")
 	l.programs.flags(f)
@@ -85,7 +88,31 @@ func (l *listed) run(cmd *cobra.Command, file string) error {
 	if err := l.programs.find(arms, scenarios...); err != nil {
 		return err
 	}
-	return carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)
+	err = carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)
+	if cmd.Context().Err() != nil {
+		return err // it is not at its end
+	}
+	return errors.Join(err, writeReports(campaigns))
+}
+
+// writeReports writes the pages of all that was measured: a run that failed
+// before its first window leaves nothing to write of.
+func writeReports(campaigns []*run.Campaign) error {
+	var errs []error
+	done := map[string]bool{} // an entry of several topologies has one directory
+	for _, c := range campaigns {
+		st, err := os.Stat(filepath.Join(c.Dir, bench.RecordFile))
+		if done[c.Dir] || err != nil || st.Size() == 0 {
+			continue
+		}
+		done[c.Dir] = true
+		r, err := report.Read(c.Dir)
+		if err == nil {
+			err = writePages(c.Dir, r)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // campaigns reads the list, one campaign for each entry and topology.
@@ -130,7 +157,7 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 			if slices.ContainsFunc(c.Arms, func(a bench.Arm) bool { return a.Exec != nil }) {
 				return nil, fmt.Errorf("read campaign %s: %s[%d]: exec: arms are for temper-lab run", file, l.list, i)
 			}
-			c.Dir = l.out + "-" + e.name()
+			c.Dir = filepath.Join(l.out, e.name())
 			out = append(out, c)
 		}
 	}

@@ -27,7 +27,7 @@ paired by seed, with the interval that drawing the seeds anew gives. A and B are
 two record directories, whose arms are compared by name, or, with --in, two arms
 of the records in one directory. Void windows take no part.`,
 		Example: `  temper-lab compare out/before out/after
-  temper-lab compare eevdf-tuned temper --in bench/records/2026-11-20-wakeup
+  temper-lab compare eevdf-tuned temper --in out/wakeup
   temper-lab compare out/before out/after -o json`,
 		Args: exactly(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +38,7 @@ of the records in one directory. Void windows take no part.`,
 			return printAs(cmd.OutOrStdout(), output, c, c.Text)
 		},
 	}
-	cmd.Flags().StringVar(&in, "in", "", "the directory with the records of both `arms`")
+	cmd.Flags().StringVar(&in, "in", "", "the `directory` with the records of both arms")
 	outputFlag(cmd, &output)
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -64,10 +65,18 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	switch {
 	case errors.Is(err, errUnsound):
 		return exitUnsound
-	case errors.Is(err, errVoid):
+	case onlyVoid(err):
 		return exitVoid
 	}
 	return exitError
+}
+
+// onlyVoid says whether nothing else is wrong than that windows are void.
+func onlyVoid(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !onlyVoid(e) })
+	}
+	return errors.Is(err, errVoid)
 }
 
 func newRoot() *cobra.Command {

@@ -44,18 +44,22 @@ func writeReport(out io.Writer, dir string) error {
 	if err := r.Text(out); err != nil {
 		return fmt.Errorf("print report: %w", err)
 	}
-	summary, page := filepath.Join(dir, summaryFile), filepath.Join(dir, reportFile)
-	if err := writeFile(summary, r.Markdown); err != nil {
+	if err := writePages(dir, r); err != nil {
 		return err
 	}
-	if err := writeFile(page, r.HTML); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\nsummary: %s\npage: %s\n", summary, page)
+	fmt.Fprintf(out, "\nsummary: %s\npage: %s\n", filepath.Join(dir, summaryFile), filepath.Join(dir, reportFile))
 	if windows, void := r.Windows(); void > 0 {
 		return fmt.Errorf("%w: %d of %d", errVoid, void, windows)
 	}
 	return nil
+}
+
+// writePages writes what a report leaves in a record directory.
+func writePages(dir string, r *report.Report) error {
+	if err := writeFile(filepath.Join(dir, summaryFile), r.Markdown); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, reportFile), r.HTML)
 }
 
 // writeFile makes a file of what write gives.

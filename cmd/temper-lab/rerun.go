@@ -147,10 +147,11 @@ func (v *verdicts) add(r run.Again, o run.Outcome, err error) {
 }
 
 func (v *verdicts) end() error {
+	err := errors.Join(v.refused...)
 	if v.differ > 0 {
-		return fmt.Errorf("%w: %d of %d runs gave other digests", errUnsound, v.differ, v.total)
+		err = errors.Join(fmt.Errorf("%w: %d of %d runs gave other digests", errUnsound, v.differ, v.total), err)
 	}
-	return errors.Join(v.refused...)
+	return err
 }
 
 // onRecord lists the runs in a record file that were chosen.

@@ -52,8 +52,9 @@ func newRun() *cobra.Command {
 ladder on it and appends a record for every window to OUT/` + bench.RecordFile + `. The arms'
 order changes with the seed.
 
-An interrupted run loses nothing that was measured: the same command goes on
-where it ended. A run that failed is tried again by the same command.
+An interrupted run keeps the windows that were measured: the same command goes on
+where it ended. A guest that could not end, as when this program was killed, is
+measured again, as is a run that failed.
 
 Arms: a base, then modifiers, each after a colon, as in temper:landing:again.
 ` + armsHelp() + `
@@ -135,6 +136,9 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	if len(c.Densities) > 0 {
 		s.Densities = c.Densities
 	}
+	if c.Window < 0 {
+		return nil, fmt.Errorf("window %v: want more than 0", c.Window)
+	}
 	if c.Window > 0 {
 		s.Load.Window = c.Window
 	}
@@ -155,8 +159,8 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	} else if _, err := guest.ParseTopology(s.Topology); err != nil {
 		return nil, err
 	}
-	if c.Seeds < 1 {
-		return nil, fmt.Errorf("%d seeds, want at least 1", c.Seeds)
+	if c.Seeds < 1 || c.Seeds > bench.MaxSeeds {
+		return nil, fmt.Errorf("%d seeds, want 1 to %d", c.Seeds, bench.MaxSeeds)
 	}
 	if err := s.Validate(); err != nil {
 		return nil, err

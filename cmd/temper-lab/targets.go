@@ -20,11 +20,13 @@ func newTargets() *cobra.Command {
 		Long: `Targets computes every target of the design from the records below --records,
 and from nothing else. A target is met when its whole interval is within the
 bound, at the worst step; where no record measures it, it is neither met nor
-missed. Of directories that differ in their date only the newest counts, and only
-virtual time with a clock per vCPU. With --readme the table between the marks in that file is
-written anew.`,
+missed. Of a step that several records hold, the newest counts, by the date that their
+directories' names begin with, and of one day's the one with the most seeds. Only
+virtual time with a clock per vCPU counts. With --readme the table between the marks
+in that file is written anew.`,
 		Example: `  temper-lab targets
   temper-lab targets -o json
+  temper-lab targets --records out/bench
   temper-lab targets --readme README.md`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -55,11 +55,13 @@ It uses nothing but the files: no guest, no network, no checkout.
 
 func verifyAll(out io.Writer, paths []string, quiet bool) error {
 	windows, void, findings := 0, 0, 0
+	var unread []error // one that cannot be read hides no other
 	for _, path := range paths {
 		path = recordPath(path)
 		report, err := verifyFile(path)
 		if err != nil {
-			return err
+			unread = append(unread, err)
+			continue
 		}
 		windows, void, findings = windows+report.Windows, void+report.Void, findings+len(report.Findings)
 		for _, f := range report.Findings {
@@ -69,8 +71,12 @@ func verifyAll(out io.Writer, paths []string, quiet bool) error {
 			fmt.Fprintf(out, "%s: sound: %d windows, %d of them void\n", path, report.Windows, report.Void)
 		}
 	}
+	err := errors.Join(unread...)
 	if findings > 0 {
-		return fmt.Errorf("%w: %d findings in %d windows", errUnsound, findings, windows)
+		err = errors.Join(fmt.Errorf("%w: %d findings in %d windows", errUnsound, findings, windows), err)
+	}
+	if err != nil {
+		return err
 	}
 	if !quiet && len(paths) > 1 {
 		fmt.Fprintf(out, "all sound: %d windows, %d of them void\n", windows, void)

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ func Judge(r *Record) Verdict {
 	} else {
 		reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
 	}
+	reasons = append(reasons, judgeBypass(r)...)
 	reasons = append(reasons, judgeAgent(r)...)
 	reasons = append(reasons, judgeArm(r)...)
 	reasons = append(reasons, judgeStep(r)...)
@@ -97,6 +99,22 @@ func judgeSched(arm Arm, samples []SchedSample) []string {
 		}
 	}
 	return nil
+}
+
+// judgeBypass demands that the kernel asked the scheduler in force all the time: in
+// bypass, which is how it begins to end one, it runs every thread by itself.
+func judgeBypass(r *Record) []string {
+	if r.Window.Probe == nil || r.replaces() {
+		return nil
+	}
+	var reasons []string
+	counters := r.Window.Probe.Counters
+	for _, name := range slices.Sorted(maps.Keys(counters)) {
+		if c := counters[name]; strings.Contains(name, "_BYPASS_") && c.After != c.Before {
+			reasons = append(reasons, fmt.Sprintf("%s went from %d to %d: the kernel went past the scheduler", name, c.Before, c.After))
+		}
+	}
+	return reasons
 }
 
 func schedName(ops string) string {

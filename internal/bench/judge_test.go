@@ -72,6 +72,9 @@ func TestJudge(t *testing.T) {
 		"a blind probe": {func(r *Record) {
 			r.Window.Probe.Counters = map[string]Count{"probe_tasks_missed": {Before: 1, After: 3}}
 		}, "went from 1 to 3"},
+		"bypassed": {func(r *Record) {
+			r.Window.Probe.Counters = map[string]Count{"SCX_EV_BYPASS_ACTIVATE": {Before: 2, After: 4}}
+		}, "SCX_EV_BYPASS_ACTIVATE went from 2 to 4"},
 		"lazy primary":     {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 4e8, ValueClaimed: 5e8} }, "should have cost 500 ms"},
 		"boasting primary": {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueBusy: 5e8, ValueClaimed: 5e8} }, "the ledger says 400 ms"},
 		"no switch":        {func(r *Record) { r.Window.Primary.Values = map[string]float64{ValueSwitches: .5} }, "0.50 switches in a hand-over"},

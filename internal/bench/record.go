@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -49,6 +50,9 @@ type Plan struct {
 	SeedFirst uint64   `json:"seed_first"`
 	Seeds     int      `json:"seeds"`
 }
+
+// MaxSeeds is how many seeds a plan may have.
+const MaxSeeds = 10_000
 
 // Build is what the programs in the guest were made of.
 type Build struct {
@@ -210,7 +214,8 @@ type Line struct {
 func ScanRecords(r io.Reader, visit func(Line) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)
-	for n := 1; lines.Scan(); n++ {
+	n := 1
+	for ; lines.Scan(); n++ {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
@@ -221,7 +226,7 @@ func ScanRecords(r io.Reader, visit func(Line) error) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read records: %w", err)
+		return fmt.Errorf("read records, line %d: %w", n, err)
 	}
 	return nil
 }
@@ -238,6 +243,9 @@ func ParseRecord(text []byte) (*Record, error) {
 	if version.Schema != Schema {
 		return nil, fmt.Errorf("parse record: schema %d, this program knows %d", version.Schema, Schema)
 	}
+	if err := plainMembers(text); err != nil {
+		return nil, fmt.Errorf("parse record: %w", err)
+	}
 	var rec Record
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
@@ -248,6 +256,36 @@ func ParseRecord(text []byte) (*Record, error) {
 		return nil, fmt.Errorf("parse record %s: something follows it", rec.ID())
 	}
 	return &rec, nil
+}
+
+// plainMembers demands that a line has each of its members once, by its own name. A
+// decoder takes "Window" for "window" and the last of two, but the digest is made of
+// the one that is named exactly so: figures could hide in the other.
+func plainMembers(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		token, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string)
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+			return fmt.Errorf("member %q is none of a record's", name)
+		}
+		if seen[name] {
+			return fmt.Errorf("it has member %q twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EachRecord calls visit with every record of a file, one at a time: decoded,

@@ -43,6 +43,8 @@ func TestReadRecordsRefuses(t *testing.T) {
 		"unknown field":       strings.Replace(text, `"seed":`, `"sed":`, 1),
 		"its checksum":        strings.Replace(text, `"commit":"`, `"commit":"1`, 1),
 		"are stated":          strings.Replace(text, `"p50_ns":`, `"p50_ns":1`, 1),
+		"member \"Window\"":   strings.Replace(text, `"seed":`, `"Window":{},"seed":`, 1),
+		"\"window\" twice":    strings.Replace(text, `"seed":`, `"window":{},"seed":`, 1),
 		"illegal base64 data": strings.Replace(text, `"hdr":"`, `"hdr":"*`, 1),
 	} {
 		if _, err := ReadRecords(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), name) {

@@ -37,6 +37,7 @@ type Cell struct {
 	visits map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
 	sums   map[sum]stats.Values
 	values map[string]stats.Values
+	most   map[string]float64 // of values, in one window
 }
 
 // Pod is what one pod used at a step.
@@ -69,7 +70,7 @@ func newCell(key Key, rate float64) *Cell {
 	return &Cell{
 		Key: key, Rate: rate,
 		Delay: map[string]stats.BySeed{}, Parts: map[string]stats.BySeed{}, WorstWait: map[string]time.Duration{},
-		visits: map[int]stats.BySeed{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{},
+		visits: map[int]stats.BySeed{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{}, most: map[string]float64{},
 	}
 }
 
@@ -92,6 +93,7 @@ func (c *Cell) add(rec *bench.Record) {
 	}
 	for name, value := range w.Primary.Values {
 		addTo(c.values, name, seed, value)
+		c.most[name] = max(c.most[name], value)
 	}
 	c.Lag = c.Lag.Plus(stats.CountsOf(w.Primary.Lag))
 	c.RunDelay = max(c.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
@@ -202,6 +204,12 @@ func (c *Cell) TailRatio(base *Cell, q float64) stats.Estimate {
 	return stats.QuantileRatio(base.latency(both), c.latency(both), q)
 }
 
+// Paired is how many requests TailRatio has of the cell that has fewer.
+func (c *Cell) Paired(base *Cell) int64 {
+	both := c.shares(base)
+	return min(c.latency(both).Total(), base.latency(both).Total())
+}
+
 // BackgroundCPUs estimates how many CPUs' worth of time background work got.
 func (c *Cell) BackgroundCPUs() stats.Estimate { return c.ratio(length, background) }
 
@@ -221,9 +229,10 @@ func (c *Cell) Harvest() stats.Estimate {
 	return c.ratio(left, background)
 }
 
-// BackgroundRatio estimates how many times base's background time that of c is.
+// BackgroundRatio estimates how many times base's background time that of c is, in
+// equal time.
 func (c *Cell) BackgroundRatio(base *Cell) stats.Estimate {
-	return stats.Ratio(base.sums[background], c.sums[background])
+	return stats.Ratio(base.per(length, base.sums[background]), c.per(length, c.sums[background]))
 }
 
 // Inversion estimates inversion time as a share of critical CPU time.
@@ -244,9 +253,9 @@ func (c *Cell) Ops() stats.Estimate {
 	return e
 }
 
-// Answered estimates the answers, or iterations ended, as a share of base's.
+// Answered estimates a window's answers, or iterations ended, as a share of base's.
 func (c *Cell) Answered(base *Cell) stats.Estimate {
-	return stats.Ratio(base.sums[answered], c.sums[answered])
+	return stats.Ratio(base.per(windows, base.sums[answered]), c.per(windows, c.sums[answered]))
 }
 
 // Offered and Achieved are means over windows, per second of window.
@@ -271,13 +280,28 @@ func (c *Cell) Value(name string) stats.Estimate {
 	return stats.Ratio(c.sums[windows], c.values[name])
 }
 
-// ValueRatio estimates how many times base's figure c's is.
+// MostOf is the largest that the primary gave by name, of all windows.
+func (c *Cell) MostOf(name string) float64 { return c.most[name] }
+
+// ValueRatio estimates how many times base's mean figure c's is.
 func (c *Cell) ValueRatio(base *Cell, name string) stats.Estimate {
-	return stats.Ratio(base.values[name], c.values[name])
+	return stats.Ratio(base.per(windows, base.values[name]), c.per(windows, c.values[name]))
 }
 
 // Values lists the names of the primary's further figures.
 func (c *Cell) Values() []string { return slices.Sorted(maps.Keys(c.values)) }
+
+// per divides what a seed summed by another of its sums. Cells are compared only so: a
+// ladder is at its foot twice and at its top once, and a void window is missing in one.
+func (c *Cell) per(unit sum, sums stats.Values) stats.Values {
+	out := stats.Values{}
+	for seed, v := range sums {
+		if n := c.sums[unit][seed]; n > 0 {
+			out[seed] = v / n
+		}
+	}
+	return out
+}
 
 func (c *Cell) ratio(of, share sum) stats.Estimate { return stats.Ratio(c.sums[of], c.sums[share]) }
 

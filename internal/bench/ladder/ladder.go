@@ -40,7 +40,7 @@ type Ladder struct {
 // Arm is one arm's cells.
 type Arm struct {
 	bench.Arm
-	// Style is its colour and marker, the same in every report.
+	// Style is its colour, dash and marker, the same in every report.
 	Style int
 	cells map[Key]*Cell
 }
@@ -129,22 +129,48 @@ func (f *Fold) Ladders() ([]*Ladder, error) {
 		l := f.ladders[key]
 		slices.Sort(l.Seeds)
 		slices.SortStableFunc(l.Arms, func(a, b *Arm) int {
-			return cmp.Or(cmp.Compare(a.Style, b.Style), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(place(a.Arm), place(b.Arm)), cmp.Compare(a.Name, b.Name))
 		})
-		l.tellApart()
+		l.style()
 		out = append(out, l)
 	}
 	return out, nil
 }
 
-// tellApart gives arms that would look alike, as two schedulers of a user, looks
-// of their own.
-func (l *Ladder) tellApart() {
-	free := len(bench.Arms()) + 1 + len(bench.Modifiers())
-	for i, a := range l.Arms {
-		if slices.ContainsFunc(l.Arms[:i], func(b *Arm) bool { return b.Style == a.Style }) {
-			a.Style = free
-			free++
+// styled are the arms that charts show, by what kind says of them. Their places are
+// their colours' numbers in the page's style sheet: a new one goes to the end.
+var styled = []string{
+	"eevdf", "eevdf-tuned", "static", "temper", "eevdf-10ms", "eevdf-burst", "exec:",
+	":landing", ":whole-layer", ":no-limit", ":no-preempt",
+}
+
+// kind is what an arm's looks go by: its modifiers if it has any, else its base.
+func kind(arm bench.Arm) string {
+	switch base := arm.Base(); {
+	case base != arm.Name:
+		return strings.TrimPrefix(arm.Name, base)
+	case arm.Exec != nil:
+		return "exec:"
+	}
+	return arm.Name
+}
+
+// style gives arms their looks. Those that have none, or would look alike, as two
+// schedulers of a user, get numbers of their own; controls last, since charts seldom
+// show them.
+func (l *Ladder) style() {
+	free := len(styled)
+	taken := map[int]bool{}
+	for _, control := range []bool{false, true} {
+		for _, a := range l.Arms {
+			if a.Control() != control {
+				continue
+			}
+			if a.Style = slices.Index(styled, kind(a.Arm)); a.Style < 0 || taken[a.Style] {
+				a.Style = free
+				free++
+			}
+			taken[a.Style] = true
 		}
 	}
 }
@@ -172,7 +198,7 @@ func (l *Ladder) arm(arm bench.Arm) *Arm {
 	if a := l.Arm(arm.Name); a != nil {
 		return a
 	}
-	a := &Arm{Arm: arm, Style: styleOf(arm), cells: map[Key]*Cell{}}
+	a := &Arm{Arm: arm, cells: map[Key]*Cell{}}
 	l.Arms = append(l.Arms, a)
 	return a
 }
@@ -185,9 +211,9 @@ func (l *Ladder) Arm(name string) *Arm {
 	return nil
 }
 
-// styleOf numbers the arms: the base arms in their order, then a user's, then
-// what modifiers make of them.
-func styleOf(arm bench.Arm) int {
+// place orders the arms: the base arms in their order, then a user's, then what
+// modifiers make of them.
+func place(arm bench.Arm) int {
 	bases, mods := bench.Arms(), bench.Modifiers()
 	if arm.Base() == arm.Name {
 		i := slices.IndexFunc(bases, func(a bench.Arm) bool { return a.Name == arm.Name })
@@ -242,10 +268,11 @@ func (l *Ladder) Densities(point string) []int {
 // Points lists the operating points that windows exist of, in the scenario's
 // order; one without a name if it has none.
 func (l *Ladder) Points() []bench.Point {
-	if len(l.Scenario.Points) == 0 {
-		return []bench.Point{{}}
+	points := slices.Clone(l.Scenario.Points)
+	if len(points) == 0 {
+		points = []bench.Point{{}}
 	}
-	return slices.DeleteFunc(slices.Clone(l.Scenario.Points), func(p bench.Point) bool { return len(l.Densities(p.Name)) == 0 })
+	return slices.DeleteFunc(points, func(p bench.Point) bool { return len(l.Densities(p.Name)) == 0 })
 }
 
 // Rate is what the client asks at an operating point, in requests a second.

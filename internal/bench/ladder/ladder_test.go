@@ -4,9 +4,11 @@ package ladder
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,9 +104,59 @@ func TestTailRatioPairsVisits(t *testing.T) {
 	if e := top.TailRatio(foot, .99); e.Figure != 2 || e.Seeds != 2 {
 		t.Errorf("%+v, want twice the foot on the way up", e)
 	}
+	if n := top.Paired(foot); n != 200 {
+		t.Errorf("%d requests, want those of one visit", n)
+	}
 	delete(top.visits[0], 2)
 	if e := top.TailRatio(foot, .99); e.Figure != 2 || e.Seeds != 1 {
 		t.Errorf("%+v, want the seed that both have", e)
+	}
+	if n := top.Paired(foot); n != 100 {
+		t.Errorf("%d requests, want those of the seed that both have", n)
+	}
+}
+
+// Nothing depends on background here, so that every ratio is 1 whatever was visited how
+// often and whichever window is void.
+func TestRatiosAreOfEqualTime(t *testing.T) {
+	c := invented.Campaign{
+		Scenario: invented.Own("bursty", "burst", nil, 0, 4, 8, 4, 0), Arms: []string{"temper", "eevdf"}, Seeds: 3,
+		Shape: func(string, uint64, bench.Step) invented.Shape {
+			return invented.Shape{Critical: 1, Background: 1, Ops: 1000, Achieved: 500, Values: map[string]float64{"ns_per_op": 1000}}
+		},
+		Spoil: func(rec *bench.Record) {
+			if rec.Arm.Name == "eevdf" && rec.Seed == 2 && rec.Window.Step.Index == 3 {
+				rec.Window.Primary.Wrong = 1
+			}
+		},
+	}
+	l := read(t, c)
+	if len(l.Void) != 1 {
+		t.Fatalf("void: %+v", l.Void)
+	}
+	mine, theirs := l.Arm("temper"), l.Arm("eevdf")
+	for name, cells := range map[string][2]*Cell{
+		"top and foot":  {mine.Cell("", 8), mine.Cell("", 0)},
+		"a window less": {theirs.Cell("", 4), mine.Cell("", 4)},
+	} {
+		a, b := cells[0], cells[1]
+		for of, e := range map[string]stats.Estimate{
+			"background": a.BackgroundRatio(b), "answered": a.Answered(b), "value": a.ValueRatio(b, "ns_per_op"),
+		} {
+			if math.Abs(e.Low-1) > 1e-9 || math.Abs(e.High-1) > 1e-9 || e.Seeds != 3 {
+				t.Errorf("%s: %s %+v, want 1", name, of, e)
+			}
+		}
+	}
+}
+
+// A record of another program may name a point where its scenario has none.
+func TestPointsHaveWindows(t *testing.T) {
+	c := campaign()
+	c.Seeds, c.Scenario.Points = 1, nil
+	c.Spoil = func(rec *bench.Record) { rec.Window.Step.Point = "elsewhere" }
+	if points := read(t, c).Points(); len(points) > 0 {
+		t.Errorf("points %+v, none of which has a window", points)
 	}
 }
 
@@ -209,6 +261,26 @@ func TestNoTwoArmsLookAlike(t *testing.T) {
 	}
 	if len(seen) != len(c.Arms) {
 		t.Errorf("arms %v", seen)
+	}
+}
+
+// An arm without a place of its own would have other looks in other reports.
+func TestChartedArmsAreStyled(t *testing.T) {
+	names := []string{"exec:a"}
+	for _, a := range bench.Arms() {
+		names = append(names, a.Name)
+	}
+	for _, m := range bench.Modifiers() {
+		names = append(names, cmp.Or(m.Base, "temper")+":"+m.Name)
+	}
+	arms, err := bench.ParseArms(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, arm := range arms {
+		if a := (&Arm{Arm: arm}); !a.Control() && !slices.Contains(styled, kind(arm)) {
+			t.Errorf("%s is charted and has no style", arm.Name)
+		}
 	}
 }
 

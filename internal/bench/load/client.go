@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/temper-sched/temper/internal/bench"
 )
 
 // never marks a request that was not sent, or not answered.
@@ -193,6 +195,9 @@ func (c *client) receive() error {
 }
 
 func (c *client) receiveFrom(cn *conn) error {
+	if cn.filled == len(cn.in) {
+		return errTooLong
+	}
 	n, err := read(cn.fd, cn.in[cn.filled:])
 	if err != nil {
 		return err
@@ -225,7 +230,10 @@ func (c *client) receiveFrom(cn *conn) error {
 	return nil
 }
 
-var errClosed = errors.New("the server closed the connection")
+var (
+	errClosed  = errors.New("the server closed the connection")
+	errTooLong = errors.New("receive answer: it is longer than any that was asked for")
+)
 
 // poll, write and read go to the kernel without telling Go's scheduler: nothing else
 // is to run on this thread, and a call costs half.
@@ -264,11 +272,17 @@ func read(fd int, b []byte) (int, error) {
 	return int(n), nil
 }
 
-// dial opens count connections and takes them from Go's poller.
-func dial(ctx context.Context, addr string, count int) ([]*conn, error) {
+// usualBuffer takes the answers that a connection usually has under way.
+const usualBuffer = 256 << 10
+
+// buffer is the size of a connection's: it holds the longest answer to l whole.
+func buffer(l bench.Load) int { return max(usualBuffer, maxLine+l.ValueBytes) }
+
+// dial opens l's connections and takes them from Go's poller.
+func dial(ctx context.Context, addr string, l bench.Load) ([]*conn, error) {
 	var conns []*conn
-	for range count {
-		cn, err := dialOne(ctx, addr)
+	for range l.Conns {
+		cn, err := dialOne(ctx, addr, buffer(l))
 		if err != nil {
 			closeAll(conns)
 			return nil, err
@@ -278,7 +292,7 @@ func dial(ctx context.Context, addr string, count int) ([]*conn, error) {
 	return conns, nil
 }
 
-func dialOne(ctx context.Context, addr string) (*conn, error) {
+func dialOne(ctx context.Context, addr string, size int) (*conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -295,7 +309,7 @@ func dialOne(ctx context.Context, addr string) (*conn, error) {
 		return nil, fmt.Errorf("take connection to %s: %w", addr, err)
 	}
 	// Go has set TCP_NODELAY already.
-	return &conn{fd: fd, in: make([]byte, 256<<10)}, nil
+	return &conn{fd: fd, in: make([]byte, size)}, nil
 }
 
 func closeAll(conns []*conn) {
@@ -320,6 +334,9 @@ func ask(cn *conn, proto protocol, a arrival, number uint32) error {
 		return err
 	}
 	for filled := 0; ; {
+		if filled == len(cn.in) {
+			return errTooLong
+		}
 		n, err := unix.Read(cn.fd, cn.in[filled:])
 		if err != nil {
 			return err

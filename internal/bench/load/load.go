@@ -70,7 +70,7 @@ func Run(ctx context.Context, spec Spec, started func(Started) error) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
-	conns, err := dial(ctx, spec.Addr, l.Conns)
+	conns, err := dial(ctx, spec.Addr, l)
 	if err != nil {
 		return Result{}, err
 	}

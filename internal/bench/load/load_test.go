@@ -99,7 +99,9 @@ func newStallingServer(t *testing.T, answer func(*bufio.Scanner) string, stallAt
 
 func serve(nc net.Conn, answer func(*bufio.Scanner) string, gate chan struct{}) {
 	defer nc.Close()
-	for in := bufio.NewScanner(nc); in.Scan(); {
+	in := bufio.NewScanner(nc)
+	in.Buffer(nil, 2*maxValue)
+	for in.Scan() {
 		text := answer(in)
 		<-gate
 		if _, err := io.WriteString(nc, text); err != nil {
@@ -145,6 +147,37 @@ var answers = map[Protocol]func(in *bufio.Scanner) string{
 		}
 		return "HTTP/1.1 200 OK\r\nX-Request-Number: " + number + "\r\nContent-Length: 2\r\n\r\nok"
 	},
+}
+
+func TestValuesMayBeLong(t *testing.T) {
+	stored := ""
+	s := spec(Memcached, newStallingServer(t, func(in *bufio.Scanner) string {
+		f := strings.Fields(in.Text())
+		if f[0] == "ms" {
+			in.Scan()
+			stored = in.Text()
+			return "HD " + f[3] + "\r\n"
+		}
+		return "VA " + strconv.Itoa(len(stored)) + " " + f[3] + "\r\n" + stored + "\r\n"
+	}, nil, 0))
+	s.Rate, s.Load.Conns, s.Load.Keys, s.Load.ValueBytes, s.Load.Window = 50, 1, 1, maxValue, 200*time.Millisecond
+	result, err := Run(t.Context(), s, func(Started) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := result.Primary; got.Requests == 0 || got.Lost != 0 || got.Wrong != 0 {
+		t.Errorf("%d requests, %d lost, %d wrong", got.Requests, got.Lost, got.Wrong)
+	}
+}
+
+func TestAnAnswerWithoutEndIsAnError(t *testing.T) {
+	s := spec(HTTP, newStallingServer(t, func(in *bufio.Scanner) string {
+		right := answers[HTTP](in)
+		return strings.Replace(right, "Content-Length: 2", "Content-Length: 1000000", 1) + strings.Repeat("k", 999_998)
+	}, nil, 0))
+	if _, err := Run(t.Context(), s, func(Started) error { return nil }); !errors.Is(err, errTooLong) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestWrongAnswersAreCounted(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -21,16 +22,15 @@ import (
 	"github.com/temper-sched/temper/internal/topology"
 )
 
-// planFile is where the plan lies; attachBound is how long putting it in force
-// may take.
-const (
-	planFile    = "/tmp/plan.yaml"
-	attachBound = time.Minute
-)
+// attachBound is how long putting the plan in force may take.
+const attachBound = time.Minute
+
+// planFile is where the plan lies.
+func (n *node) planFile() string { return filepath.Join(n.dir, "plan.yaml") }
 
 // startScheduler starts the arm's, if it has one.
 func (n *node) startScheduler(ctx context.Context) error {
-	if err := os.WriteFile(planFile, []byte(n.plan()), 0o644); err != nil {
+	if err := os.WriteFile(n.planFile(), []byte(n.plan()), 0o644); err != nil {
 		return fmt.Errorf("write plan: %w", err)
 	}
 	switch {
@@ -47,7 +47,7 @@ func (n *node) startScheduler(ctx context.Context) error {
 // startTemper runs the command line as a user would and waits until it says
 // that the plan is in force. The probe is this program's, as in every arm.
 func (n *node) startTemper(ctx context.Context) error {
-	args := []string{"run", "-f", planFile, "--measure=false"}
+	args := []string{"run", "-f", n.planFile(), "--measure=false"}
 	if n.spec.Arm.NoPreempt {
 		args = append(args, "--ablate", "no-preempt")
 	}

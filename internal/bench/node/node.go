@@ -99,6 +99,7 @@ type node struct {
 	counters *counters
 	prober   *prober // nil: the arm has no probe
 	glance   *glance // nil: the primary's instrument looks itself
+	dir      string  // of this run's files, and gone with it
 	spinner  string
 	started  []*exec.Cmd
 	// background is the work of each background pod, by pod: a spinner or a batch.
@@ -186,8 +187,7 @@ func (n *node) prepare() error {
 	if err := n.counters.findKernelThreads(); err != nil {
 		return err
 	}
-	n.spinner = filepath.Join(os.TempDir(), "spin")
-	if err := spin.Install(n.spinner); err != nil {
+	if err := n.makeDir(); err != nil {
 		return err
 	}
 	hello, err := hello()
@@ -195,6 +195,16 @@ func (n *node) prepare() error {
 		return err
 	}
 	return n.tell(Event{Hello: &hello})
+}
+
+// makeDir creates the directory of the run's files and installs the spinner in it.
+// A machine's own /tmp is others' too: no name there may be known beforehand.
+func (n *node) makeDir() (err error) {
+	if n.dir, err = os.MkdirTemp("", "temper-lab-"); err != nil {
+		return fmt.Errorf("create directory of the run: %w", err)
+	}
+	n.spinner = filepath.Join(n.dir, "spin")
+	return spin.Install(n.spinner)
 }
 
 // enter moves this process to its place in the tree, and at the end back to

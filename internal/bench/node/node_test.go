@@ -3,6 +3,9 @@
 package node
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +117,27 @@ func TestParseRunTime(t *testing.T) {
 		if got := parseRunTime(text); got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
+	}
+}
+
+// On a machine with other work, /tmp is others' too.
+func TestARunsFilesAreItsOwnAndGoWithIt(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	n := &node{spec: Spec{Scenario: ladder(t)}}
+	if err := errors.Join(n.makeDir(), n.startScheduler(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{n.spinner, n.planFile()} {
+		if _, err := os.Stat(file); err != nil || filepath.Dir(filepath.Dir(file)) != tmp {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

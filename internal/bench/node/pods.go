@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -190,7 +189,7 @@ func (n *node) startBackground(ctx context.Context, i int) (*exec.Cmd, error) {
 	}
 	// Without a seed of its own it takes the one of the last run; without
 	// --oomable it guards itself against being killed, which no pod does.
-	args := []string{"--quiet", "--oomable", "--no-rand-seed", "--temp-path", os.TempDir()}
+	args := []string{"--quiet", "--oomable", "--no-rand-seed", "--temp-path", n.dir}
 	for _, arg := range batch.Args {
 		args = append(args, strings.ReplaceAll(arg, bench.PortWord, strconv.Itoa(batchPort+i*portsEach)))
 	}

@@ -48,11 +48,11 @@ func (n *node) startProbe() (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(planFile)
+	text, err := os.ReadFile(n.planFile())
 	if err != nil {
 		return fmt.Errorf("read plan: %w", err)
 	}
-	plan, err := config.Parse(planFile, text, config.Node{Topology: n.topology, Cgroups: groups})
+	plan, err := config.Parse(n.planFile(), text, config.Node{Topology: n.topology, Cgroups: groups})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (t *tree) start(cmd *exec.Cmd, cgroup string) error {
 	})
 }
 
-// stop ends everything that was started, newest first.
+// stop ends everything that was started, newest first, and removes its files.
 func (n *node) stop() error {
 	for _, last := range slices.Backward(n.atEnd) {
 		last()
@@ -50,10 +50,10 @@ func (n *node) stop() error {
 		end(cmd)
 	}
 	n.atEnd, n.started = nil, nil
-	if n.atExit == nil {
-		return err
+	if n.atExit != nil {
+		err = errors.Join(err, n.atExit())
 	}
-	return errors.Join(err, n.atExit())
+	return errors.Join(err, os.RemoveAll(n.dir))
 }
 
 // sleep waits for d or until ctx ends.

@@ -56,7 +56,11 @@ func (s *Section) backgroundCaveat() string {
 	}
 	var does []string
 	for _, name := range s.Scenario.Background {
-		does = append(does, fmt.Sprintf("%s (%s)", name, bench.BatchOf(name).Does))
+		what := "not known to this program"
+		if b := bench.BatchOf(name); b != nil {
+			what = b.Does
+		}
+		does = append(does, fmt.Sprintf("%s (%s)", name, what))
 	}
 	return fmt.Sprintf("Background is stress-ng, each pod one of its stressors in turn: %s. The kernel works for them in stretches in which no scheduler can preempt them. How much of a CPU each pod got is in the records, by name; share farthest off is how far one of them, at most, is from its weight's part of what all got, and one that wants less counts too.", list(does))
 }

@@ -48,16 +48,31 @@ const (
 	plotT, plotB   = 30.0, 246.0
 )
 
-// dashes and the shapes of marker are how styles are drawn, beside their colour.
-var dashes = []string{"2 3", "7 4", "9 3 2 3", "", "4 2"}
-
-// look numbers the dash and the marker of a style: those of a modified arm are
-// not those of the arm it is drawn beside.
-func look(style int) int {
-	if style >= len(dashes) {
-		style++
+// dashes and shapes are how styles are drawn, beside their colour.
+var (
+	dashes = []string{"2 3", "7 4", "9 3 2 3", "", "4 2", "14 3", "9 3 2 3 2 3"}
+	shapes = []string{
+		`<circle r="4"/>`,
+		`<rect x="-3.7" y="-3.7" width="7.4" height="7.4"/>`,
+		`<path d="M-5 0H5M0-5V5"/>`,
+		`<path d="M0-5 4.8 3.8H-4.8Z"/>`,
+		`<path d="M0-5.2 5.2 0 0 5.2-5.2 0Z"/>`,
+		`<path d="M0 5 4.8-3.8H-4.8Z"/>`,
+		`<path d="M-4-4 4 4M-4 4 4-4"/>`,
 	}
-	return style % len(dashes)
+)
+
+// look numbers the dash and the shape of a style. Base arms have each their own, and
+// so have ours and what modifiers make of it, which are drawn beside each other; no two
+// styles have the same pair.
+func look(style int) (dash, shape int) {
+	round := style / len(dashes)
+	return (style + 5*round) % len(dashes), (style + 4*round) % len(shapes)
+}
+
+func dashOf(style int) string {
+	dash, _ := look(style)
+	return dashes[dash]
 }
 
 // svg renders the chart.
@@ -178,7 +193,7 @@ func (c *chart) draw(b *strings.Builder, s series) {
 		fmt.Fprintf(&path, "%s%.1f %.1f", pen, x, y)
 		pen = "L"
 	}
-	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, s.style, path.String(), dashes[look(s.style)])
+	fmt.Fprintf(b, `<path class="line s%d" d="%s" stroke-dasharray="%s"/>`, s.style, path.String(), dashOf(s.style))
 	for i, p := range s.points {
 		if c.shown(p) {
 			x, y := c.place(i, p)
@@ -198,23 +213,17 @@ func (c *chart) tip(s series, p point) string {
 
 // marker is a style's sign around the origin.
 func marker(i int) string {
-	shape := []string{
-		`<circle r="4"/>`,
-		`<rect x="-3.7" y="-3.7" width="7.4" height="7.4"/>`,
-		`<path d="M-5 0H5M0-5V5"/>`,
-		`<path d="M0-5 4.8 3.8H-4.8Z"/>`,
-		`<path d="M0-5.2 5.2 0 0 5.2-5.2 0Z"/>`,
-	}[look(i)]
+	_, shape := look(i)
 	kind := "mark"
-	if look(i) == 2 {
+	if shape == 2 || shape == 6 {
 		kind = "cross" // has no inside to fill
 	}
-	return strings.Replace(shape, " ", fmt.Sprintf(` class="%s s%d" `, kind, i), 1)
+	return strings.Replace(shapes[shape], " ", fmt.Sprintf(` class="%s s%d" `, kind, i), 1)
 }
 
 // swatch is a style's sign for a legend.
 func swatch(i int) template.HTML {
 	//nolint:gosec // constants and a number
 	return template.HTML(fmt.Sprintf(`<svg class="swatch" viewBox="-16 -7 32 14" aria-hidden="true"><path class="line s%d" d="M-15 0H15" stroke-dasharray="%s"/>%s</svg>`,
-		i, dashes[look(i)], marker(i)))
+		i, dashOf(i), marker(i)))
 }

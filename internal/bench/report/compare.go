@@ -18,10 +18,12 @@ type Comparison struct {
 	A     string      `json:"a"`
 	B     string      `json:"b"`
 	Steps []StepRatio `json:"steps"`
+	// LeftOut are the points of one name at which A and B had different loads.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // StepRatio is how many times A's figures B's are at one step, over the seeds
-// that both have. What was not measured is left out.
+// that both have, and of latencies over the visits. What was not measured is left out.
 type StepRatio struct {
 	Scenario   string          `json:"scenario"`
 	Topology   string          `json:"topology"`
@@ -67,7 +69,8 @@ func Directories(a, b []*ladder.Ladder) (Comparison, error) {
 		}
 	}
 	if len(c.Steps) == 0 {
-		return c, fmt.Errorf("compare %s with %s: no scenario, topology, clock, arm, step and seed that both have", c.A, c.B)
+		none := "no scenario, topology, clock, arm, step and seed that both have"
+		return c, fmt.Errorf("compare %s with %s: %s", c.A, c.B, strings.Join(append([]string{none}, c.LeftOut...), "; "))
 	}
 	return c, nil
 }
@@ -86,6 +89,10 @@ func armNames(ladders []*ladder.Ladder) []string {
 
 func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b *ladder.Arm) {
 	for _, p := range la.Points() {
+		if x, y := la.Rate(p.Name), lb.Rate(p.Name); x != y && len(lb.Densities(p.Name)) > 0 {
+			c.leaveOut(fmt.Sprintf("%s of %s is %s a second in A and %s in B", p.Name, la.Scenario.Name, rate(x), rate(y)))
+			continue
+		}
 		for _, d := range la.Densities(p.Name) {
 			if !slices.Contains(lb.Densities(p.Name), d) {
 				continue
@@ -98,6 +105,12 @@ func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b 
 	}
 }
 
+func (c *Comparison) leaveOut(why string) {
+	if !slices.Contains(c.LeftOut, why) { // each arm of theirs finds it
+		c.LeftOut = append(c.LeftOut, why)
+	}
+}
+
 // fill estimates what both cells have and says whether that is anything.
 func (s *StepRatio) fill(a, b *ladder.Cell) bool {
 	known := false
@@ -106,10 +119,10 @@ func (s *StepRatio) fill(a, b *ladder.Cell) bool {
 			*into, known = &e, true
 		}
 	}
-	x, y := a.Latency(), b.Latency()
+	requests := b.Paired(a)
 	for q, into := range map[float64]**stats.Estimate{.5: &s.P50, .99: &s.P99, .999: &s.P999} {
-		if len(x) > 0 && len(y) > 0 && stats.Enough(q, min(x.Total(), y.Total())) {
-			keep(into, stats.QuantileRatio(x, y, q))
+		if stats.Enough(q, requests) {
+			keep(into, b.TailRatio(a, q))
 		}
 	}
 	if s.Density > 0 {
@@ -126,6 +139,9 @@ func (c Comparison) Text(w io.Writer) error {
 	fmt.Fprintf(&b, "%s as a multiple of %s: below 1 is less; * where the 95 %% interval leaves out 1\n", c.B, c.A)
 	if !slices.ContainsFunc(c.Steps, func(s StepRatio) bool { return s.seeds() > 1 }) {
 		fmt.Fprintln(&b, "One seed: there are no intervals, and nothing is shown to differ.")
+	}
+	for _, why := range c.LeftOut {
+		fmt.Fprintf(&b, "Left out: %s.\n", why)
 	}
 	for i := 0; i < len(c.Steps); {
 		first := c.Steps[i]

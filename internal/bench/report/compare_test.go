@@ -3,8 +3,10 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/invented"
@@ -68,6 +70,53 @@ func TestDirectoriesAreComparedByArmAndStep(t *testing.T) {
 	if _, err := Directories(ladders(t, "before", before), ladders(t, "other", other)); err == nil {
 		t.Error("topologies were compared with each other")
 	}
+}
+
+// The way down has other arrivals: a ladder without one is held against the way up, and
+// a p99.9 needs its requests there.
+func TestVisitsAreComparedInPairs(t *testing.T) {
+	before := climb(1, "temper")
+	before.Scenario.Points = before.Scenario.Points[1:]
+	before.Scenario.Load.Window = 2 * time.Second // 60,000 requests
+	after := before
+	after.Seeds, after.Scenario.Densities = 2, []int{0, 4}
+	before.Shape = func(arm string, seed uint64, step bench.Step) invented.Shape {
+		s := invented.Typical(arm, seed, step)
+		if step.Index > 2 {
+			s.P50, s.P99 = 3*s.P50, 3*s.P99
+		}
+		return s
+	}
+	before.Jitter, after.Jitter = 0, 0
+	c, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
+	if err != nil || len(c.Steps) != 2 {
+		t.Fatalf("%v, steps %+v", err, c.Steps)
+	}
+	for _, s := range c.Steps {
+		if s.P99 == nil || s.P99.Figure != 1 || s.P999 != nil {
+			t.Errorf("%d spinners: p99 %+v, p99.9 %+v: want 1, and none of 60,000 pairs", s.Density, s.P99, s.P999)
+		}
+	}
+}
+
+// A share of another maximum is another load under the same name.
+func TestPointsOfOtherLoadsAreNotCompared(t *testing.T) {
+	before, after := climb(2, "temper"), climb(2, "temper")
+	points := slices.Clone(after.Scenario.Points)
+	points[1].Share *= 1.5
+	after.Scenario.Points = points
+	c, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Steps) != 3 || len(c.LeftOut) != 1 {
+		t.Errorf("steps %+v, left out %q: want one point of two", c.Steps, c.LeftOut)
+	}
+	var text strings.Builder
+	if err := c.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, text.String(), "Left out: "+points[1].Name+" of memcached-ladder is ")
 }
 
 func TestArmsOfOneDirectory(t *testing.T) {

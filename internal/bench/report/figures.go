@@ -25,17 +25,20 @@ func (p *Point) Charts(s *Section) []Figure {
 	}
 	var out []Figure
 	rivals := p.Rivals()
-	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
+	if measured(rivals, func(c Cell) stats.Estimate { return c.P99 }) {
 		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds)) + p.objective()})
 	}
-	if p.Measured(func(c Cell) stats.Estimate { return c.Growth }) {
+	if measured(rivals, func(c Cell) stats.Estimate { return c.Growth }) {
 		c, caption := p.growth(rivals), "The same over each arm's own tail without background, seen closer."
+		if p.Occupied {
+			caption = "The same over the tail under static at the same density, seen closer."
+		}
 		if slices.Max(c.ys()) > closer {
 			caption += " What leaves at the top goes on above."
 		}
 		out = append(out, Figure{c.svg(), caption})
 	}
-	if p.Measured(func(c Cell) stats.Estimate { return c.Background }) {
+	if measured(rivals, func(c Cell) stats.Estimate { return c.Background }) {
 		out = append(out, Figure{p.background(rivals).svg(), "What background got meanwhile."})
 	}
 	if f := p.frontier(rivals); f != nil {
@@ -61,9 +64,10 @@ func (p *Point) ProbeCharts() []Figure {
 		return nil
 	}
 	var out []Figure
+	rivals := p.Rivals()
 	delay := func(c Cell) stats.Estimate { return c.Delay }
-	if p.Measured(delay) {
-		c := p.overDensity(p.Rivals(), delay, "wakeup delay of the critical tier at p99, log", tickMicros, true)
+	if measured(rivals, delay) {
+		c := p.overDensity(rivals, delay, "wakeup delay of the critical tier at p99, log", tickMicros, true)
 		out = append(out, Figure{c.svg(), "From a critical thread's waking until it runs, by the probe."})
 	}
 	inversion := func(c Cell) stats.Estimate { return c.Inversion }
@@ -73,8 +77,8 @@ func (p *Point) ProbeCharts() []Figure {
 		}
 		return stats.None()
 	}
-	if p.Measured(some) {
-		c := p.overDensity(p.Rivals(), inversion, "inversion time per critical CPU time, log", tickPower, true)
+	if measured(rivals, some) {
+		c := p.overDensity(rivals, inversion, "inversion time per critical CPU time, log", tickPower, true)
 		// A power of ten, so that what lies at the lower end has a tick there.
 		low := math.Pow(10, math.Floor(math.Log10(c.y.low)+1e-9))
 		c.y.low, c.y.high, c.floor = low/10, math.Max(c.y.high, c.y.low*10), "0"
@@ -90,10 +94,12 @@ func (p *Point) AblationCharts(s *Section) []Figure {
 		return nil
 	}
 	var out []Figure
-	if p.Measured(func(c Cell) stats.Estimate { return c.P99 }) {
+	if measured(rows, func(c Cell) stats.Estimate { return c.P99 }) {
 		out = append(out, Figure{p.tail(s, rows).svg(), "Temper, and Temper with a part changed or left out." + p.objective()})
 	}
-	out = append(out, Figure{p.background(rows).svg(), "What background got meanwhile."})
+	if measured(rows, func(c Cell) stats.Estimate { return c.Background }) {
+		out = append(out, Figure{p.background(rows).svg(), "What background got meanwhile."})
+	}
 	if f := p.frontier(rows); f != nil {
 		out = append(out, Figure{f.svg(), "The frontier of the same arms."})
 	}
@@ -122,12 +128,16 @@ func (p *Point) objective() string {
 const closer = 1.5
 
 func (p *Point) growth(rows []Row) *chart {
+	label := "p99 over own p99 without background"
+	if p.Occupied {
+		label = "p99 over that under static"
+	}
 	c := p.overDensity(rows, func(c Cell) stats.Estimate {
-		if c.Density == 0 && c.P99.Known() {
+		if c.Density == 0 && c.P99.Known() && !p.Occupied {
 			return stats.Estimate{Figure: 1, Low: 1, High: 1, Seeds: c.P99.Seeds}
 		}
 		return c.Growth
-	}, "p99 over own p99 without background", fold, false)
+	}, label, fold, false)
 	low, high := 1.0, 1.1
 	for _, y := range c.ys() {
 		low, high = math.Min(low, y), math.Max(high, y)
@@ -174,7 +184,7 @@ func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label stri
 // kernel's without background, so that arms share one scale.
 func (p *Point) frontier(rows []Row) *chart {
 	base := p.cell(stock, 0)
-	if !base.P99.Known() {
+	if !base.P99.Known() || p.Occupied {
 		return nil
 	}
 	c := &chart{

@@ -16,7 +16,7 @@ func (s *Section) Headline() []string {
 	var out []string
 	switch p := s.Main; {
 	case p == nil:
-		out = []string{"No window of this scenario is there."}
+		out = []string{"No window is of a step that this scenario has."}
 	case s.Scenario.Primary.Kind == "weights":
 		out = s.sharesHeadline()
 	case s.Scenario.KindOf().Agent:
@@ -36,7 +36,7 @@ func (s *Section) Headline() []string {
 	return append(out, s.worstWaits()...)
 }
 
-// growthHeadline: each arm's tail at the top against its own without background.
+// growthHeadline: each arm's tail at the top against what it is held against.
 func (s *Section) growthHeadline() []string {
 	p := s.Main
 	var mine, others, alone []string
@@ -56,19 +56,19 @@ func (s *Section) growthHeadline() []string {
 		return nil
 	}
 	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background "+p.Neighbour), s.Subject(), s.atPoint())
+	var out []string
 	if len(mine) == 0 || len(others) == 0 {
 		for i := range mine {
 			mine[i] += " under temper"
 		}
-		return []string{
-			fmt.Sprintf("%s, times its own without any: %s.", beside, list(slices.Concat(mine, others))),
-			fmt.Sprintf("Without any it is %s.", list(alone)),
-		}
+		out = append(out, fmt.Sprintf("%s, times %s: %s.", beside, p.Reference(), list(slices.Concat(mine, others))))
+	} else {
+		out = append(out, fmt.Sprintf("%s %s %s under temper; %s.", beside, mine[0], p.Reference(), list(others)))
 	}
-	return []string{
-		fmt.Sprintf("%s %s its own without any under temper; %s.", beside, mine[0], list(others)),
-		fmt.Sprintf("Without any it is %s.", list(alone)),
+	if p.Occupied {
+		return out
 	}
+	return append(out, fmt.Sprintf("Without any it is %s.", list(alone)))
 }
 
 // silent names the rivals of which the headline has no figure, and why.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 // Columns is the head of the lines that Line makes.
@@ -18,7 +19,10 @@ func Line(rec *bench.Record) string {
 	w := &rec.Window
 	p50, p99, p999, longest := none, none, none, none
 	if h := w.Primary.Latency; h != nil {
-		p50, p99, p999, longest = column(h.Quantile(.5)), column(h.Quantile(.99)), column(h.Quantile(.999)), column(h.Max())
+		p50, p99, longest = column(h.Quantile(.5)), column(h.Quantile(.99)), column(h.Max())
+		if stats.Enough(.999, h.Count()) {
+			p999 = column(h.Quantile(.999))
+		}
 	}
 	work := w.Primary.Achieved
 	if work == 0 {

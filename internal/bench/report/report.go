@@ -14,8 +14,9 @@ import (
 
 // The arms that sentences speak of.
 const (
-	ours  = "temper"
-	stock = "eevdf"
+	ours   = "temper"
+	stock  = "eevdf"
+	static = "static"
 )
 
 // perOp is the primary's own figure of what one operation took.
@@ -46,6 +47,10 @@ type Point struct {
 	// SLO is the objective in nanoseconds, 0 where there is no stock kernel to
 	// take it from.
 	SLO float64
+	// Occupied is where all vCPUs share one clock: a busier guest is a slower one
+	// under any scheduler, so that an arm is held against `static` at the same
+	// density, the occupied control, and densities never against each other.
+	Occupied bool
 }
 
 // Row is one arm at one operating point.
@@ -60,7 +65,7 @@ type Cell struct {
 	*ladder.Cell
 	P50, P99   stats.Estimate
 	P999       stats.Estimate // None where too few requests carry it
-	Growth     stats.Estimate // of p99 over the arm's own without background
+	Growth     stats.Estimate // of p99 over Point.Reference
 	Background stats.Estimate
 	Harvest    stats.Estimate
 	Delay      stats.Estimate // p99 of the critical tier's wakeup delay, by the probe
@@ -109,15 +114,22 @@ func newSection(l *ladder.Ladder) *Section {
 }
 
 func newPoint(l *ladder.Ladder, p bench.Point) Point {
-	out := Point{Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name), Neighbour: l.Scenario.Neighbour()}
+	out := Point{
+		Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name), Neighbour: l.Scenario.Neighbour(),
+		Occupied: l.Machine.Clock == bench.ClockShared,
+	}
 	for _, a := range l.Arms {
 		row := Row{Arm: a}
 		for _, d := range out.Densities {
-			row.Cells = append(row.Cells, newCell(a, p.Name, d))
+			base := a.Cell(p.Name, 0)
+			if out.Occupied {
+				base = l.Arm(static).Cell(p.Name, d)
+			}
+			row.Cells = append(row.Cells, newCell(a.Cell(p.Name, d), base))
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	if idle := out.cell(stock, 0); idle.P99.Known() && len(out.Densities) > 1 {
+	if idle := out.cell(stock, 0); idle.P99.Known() && out.Climbs() && !out.Occupied {
 		out.SLO = stats.SLO(idle.P99)
 		for i := range out.Rows {
 			out.Rows[i].Break = breakDensity(out.Rows[i], out.SLO)
@@ -126,8 +138,24 @@ func newPoint(l *ladder.Ladder, p bench.Point) Point {
 	return out
 }
 
-func newCell(a *ladder.Arm, point string, density int) Cell {
-	c := Cell{Cell: a.Cell(point, density), P50: stats.None(), P99: stats.None(), P999: stats.None(), Growth: stats.None(), Delay: stats.None()}
+// Reference says what growth is over.
+func (p *Point) Reference() string {
+	if p.Occupied {
+		return "that under static"
+	}
+	return "its own without any"
+}
+
+// over is Reference in a table's head.
+func (p *Point) over() string {
+	if p.Occupied {
+		return "over static"
+	}
+	return "over own idle"
+}
+
+func newCell(cell, base *ladder.Cell) Cell {
+	c := Cell{Cell: cell, P50: stats.None(), P99: stats.None(), P999: stats.None(), Growth: stats.None(), Delay: stats.None()}
 	latency := c.Latency()
 	c.Requests = latency.Total()
 	if c.Requests > 0 {
@@ -135,8 +163,8 @@ func newCell(a *ladder.Arm, point string, density int) Cell {
 		if stats.Enough(.999, c.Requests) {
 			c.P999 = stats.Quantile(latency, .999)
 		}
-		if density > 0 {
-			c.Growth = c.TailRatio(a.Cell(point, 0), .99)
+		if cell.Density > 0 && cell != base {
+			c.Growth = c.TailRatio(base, .99)
 		}
 	}
 	if delay := c.Cell.Delay["critical"]; len(delay) > 0 {
@@ -209,8 +237,11 @@ func (p *Point) Ablations() []Row {
 }
 
 // Measured says whether any row has a figure of the kind.
-func (p *Point) Measured(of func(Cell) stats.Estimate) bool {
-	return slices.ContainsFunc(p.Rows, func(r Row) bool {
+func (p *Point) Measured(of func(Cell) stats.Estimate) bool { return measured(p.Rows, of) }
+
+// measured says the same of some of them: what a chart does not show makes no chart.
+func measured(rows []Row, of func(Cell) stats.Estimate) bool {
+	return slices.ContainsFunc(rows, func(r Row) bool {
 		return slices.ContainsFunc(r.Cells, func(c Cell) bool { return of(c).Known() })
 	})
 }

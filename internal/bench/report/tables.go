@@ -36,8 +36,8 @@ func estimated(head string, of func(Cell) stats.Estimate, format func(float64) s
 	}
 }
 
-// fields are the columns of every cell.
-func (s *Section) fields() []field {
+// fields are the columns of every cell at p.
+func (s *Section) fields(p *Point) []field {
 	window := s.Scenario.Load.Window
 	hasLatency := func(c Cell) bool { return c.Requests > 0 }
 	return append([]field{
@@ -47,7 +47,7 @@ func (s *Section) fields() []field {
 		estimated("p99.9", func(c Cell) stats.Estimate { return c.P999 }, micros),
 		{"longest", func(c Cell) string { return micros(float64(c.Latency().Max())) }, hasLatency},
 		{"requests", func(c Cell) string { return rate(float64(c.Requests)) }, hasLatency},
-		estimated("p99 over own idle", func(c Cell) stats.Estimate { return c.Growth }, fold),
+		estimated("p99 "+p.over(), func(c Cell) stats.Estimate { return c.Growth }, fold),
 		estimated("background CPUs", func(c Cell) stats.Estimate { return backed(c, c.Background) }, cpus),
 		estimated("harvest", func(c Cell) stats.Estimate { return backed(c, c.Harvest) }, percent),
 		estimated("share farthest off", s.shareError, percent),
@@ -130,7 +130,7 @@ func longestWait(c Cell) time.Duration {
 
 // Every is the table with every figure of an operating point.
 func (s *Section) Every(p *Point) Table {
-	fields := slices.DeleteFunc(s.fields(), func(f field) bool {
+	fields := slices.DeleteFunc(s.fields(p), func(f field) bool {
 		return !slices.ContainsFunc(p.Rows, func(r Row) bool { return slices.ContainsFunc(r.Cells, f.known) })
 	})
 	t := Table{Title: p.Name, Head: []string{"arm", p.Neighbour + "s"}}
@@ -163,7 +163,7 @@ func (s *Section) Summary(p *Point) Table {
 	}
 	top := p.Top()
 	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
-	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), "over own idle", at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), at("share farthest off"), "objective broken at", "work a second alone", at("work a second")}}
+	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), p.over(), at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), at("share farthest off"), "objective broken at", "work a second alone", at("work a second")}}
 	for _, r := range p.Rows {
 		idle, full := r.at(0), r.at(top)
 		longest := none

@@ -112,10 +112,7 @@ func (a *attempt) onGuest(ctx context.Context) (bench.Machine, error) {
 	}()
 	err = cmd.Run(ctx)
 	_ = in.Close() // closing this end of a pipe cannot fail
-	if bad := <-heard; bad != nil {
-		err = bad
-	}
-	if err != nil {
+	if err = cause(err, <-heard); err != nil {
 		err = fmt.Errorf("%w%s", err, tail(stderr.String()))
 	}
 	machine := MachineOf(cmd.Provenance())
@@ -124,6 +121,15 @@ func (a *attempt) onGuest(ctx context.Context) (bench.Machine, error) {
 		a.held = nil // emulated in real time, they mean nothing
 	}
 	return machine, err
+}
+
+// cause is the one of the guest's error and the listener's that brought the other
+// about. A guest that ends in the middle of an event cuts it off.
+func cause(ran, heard error) error {
+	if heard == nil || ran != nil && errors.Is(heard, io.ErrUnexpectedEOF) {
+		return ran
+	}
+	return heard
 }
 
 // tail shows the end of what the node's programs complained about.

@@ -25,9 +25,12 @@ import (
 // has other work too. It is removed afterwards.
 const HostRoot = "/temper-lab"
 
+// hostMachine is what is known of this machine without asking it.
+var hostMachine = bench.Machine{Clock: bench.ClockHost, ClockNote: "measured on the machine itself: whatever else ran on it is in the figures"}
+
 // onHost runs the ladder on this machine.
 func (a *attempt) onHost(ctx context.Context) (bench.Machine, error) {
-	machine := bench.Machine{Clock: bench.ClockHost, ClockNote: "measured on the machine itself: whatever else ran on it is in the figures"}
+	machine := hostMachine
 	spec := node.Spec{Scenario: a.Scenario, Arm: a.arm, Seed: a.seed, Temper: a.Temper, Root: HostRoot}
 	cpus, err := topology.Read(os.DirFS(topology.Root))
 	if err != nil {
@@ -159,10 +162,13 @@ func checkHost(scenario bench.Scenario, arms []bench.Arm, host hostFacts) error 
 
 // programs are what a Debian package is needed for.
 var programs = map[string]string{
-	"memcached":    "memcached",
-	"redis-server": "redis-server",
-	"rt-tests":     "hackbench",
-	"stress-ng":    "stress-ng",
+	"mariadb-server-core": "/usr/sbin/mariadbd",
+	"memcached":           "memcached",
+	"postgresql-17":       "/usr/lib/postgresql/17/bin/postgres",
+	"redis-server":        "redis-server",
+	"rt-tests":            "hackbench",
+	"stress-ng":           "stress-ng",
+	"sysbench":            "sysbench",
 }
 
 // cleanHost removes the cgroups that a run on this machine left.

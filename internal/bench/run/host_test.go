@@ -54,3 +54,14 @@ func TestCheckHostNamesAllThatIsMissing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestEveryPackageHasItsProgram(t *testing.T) {
+	for _, k := range bench.Kinds() {
+		s := bench.Scenario{Primary: bench.Primary{Kind: k.Name}, Background: []string{"fork"}}
+		for _, pkg := range s.Packages() {
+			if programs[pkg] == "" {
+				t.Errorf("%s: --on host does not know by which program to tell that %s is there", k.Name, pkg)
+			}
+		}
+	}
+}

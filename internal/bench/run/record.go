@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/clock"
 	"github.com/temper-sched/temper/internal/bench"
@@ -37,6 +40,30 @@ func describe(m *bench.Machine, of bench.Machine) {
 	kernel, name, cmdline, topology := m.Kernel, m.KernelName, m.Cmdline, m.Topology
 	*m = of
 	m.Kernel, m.KernelName, m.Cmdline, m.Topology = kernel, name, cmdline, topology
+}
+
+// machine describes what j would run on, as far as that is known before it does.
+func (c *Campaign) machine(ctx context.Context, j job) (bench.Machine, error) {
+	if c.Place == OnHost {
+		var name unix.Utsname
+		if err := unix.Uname(&name); err != nil {
+			return bench.Machine{}, fmt.Errorf("read kernel release: %w", err)
+		}
+		m := hostMachine
+		m.Kernel, m.Topology = unix.ByteSliceToString(name.Release[:]), c.Topology
+		return m, nil
+	}
+	cmd, err := c.command(j)
+	if err != nil {
+		return bench.Machine{}, err
+	}
+	prov, err := cmd.Describe(ctx)
+	if err != nil {
+		return bench.Machine{}, err
+	}
+	m := MachineOf(prov)
+	m.Kernel, m.Topology = prov.KernelRelease, c.Topology
+	return m, nil
 }
 
 // MachineOf describes a guest.

@@ -98,16 +98,10 @@ func (c *Campaign) same(ctx context.Context, j job, build bench.Build, was Again
 			diff = append(diff, fmt.Sprintf("%s was %.16s, is %.16s", f.name, f.was, f.is))
 		}
 	}
-	cmd, err := c.command(j)
+	is, err := c.machine(ctx, j)
 	if err != nil {
 		return err
 	}
-	prov, err := cmd.Describe(ctx)
-	if err != nil {
-		return err
-	}
-	is := MachineOf(prov)
-	is.Kernel, is.Topology = prov.KernelRelease, c.Topology
 	diff = append(diff, bench.Differences(was.Machine, is)...)
 	if !slices.Equal(was.Machine.EmulatorArgs, is.EmulatorArgs) {
 		diff = append(diff, fmt.Sprintf("emulator's arguments were %q, are %q", was.Machine.EmulatorArgs, is.EmulatorArgs))

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -127,8 +128,9 @@ func (c *Campaign) Todo() (Todo, error) {
 }
 
 // Run carries out what is left of the campaign. A run that fails does not stop
-// the others: what it measured is kept, and the errors are returned together.
-// Running the campaign again tries the failed ones again.
+// the others, but if its records cannot be kept: what it measured is kept, and the
+// errors are returned together. Running the campaign again tries the failed ones
+// again.
 func (c *Campaign) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -155,23 +157,44 @@ func (c *Campaign) Run(ctx context.Context) error {
 			todo = append(todo, &attempt{Campaign: c, job: j, build: builds[j.arm.Name], have: have, keep: store.add})
 		}
 	}
+	if err := c.goesOn(ctx, store, todo); err != nil {
+		return errors.Join(err, store.close())
+	}
 	return errors.Join(c.all(ctx, todo), store.close())
 }
 
-// all runs the attempts, Jobs at once, in order.
+// goesOn tells before anything is measured whether it could be kept beside what is
+// there.
+func (c *Campaign) goesOn(ctx context.Context, s *store, todo []*attempt) error {
+	if len(s.held) == 0 || len(todo) == 0 {
+		return nil
+	}
+	machine, err := c.machine(ctx, todo[0].job)
+	if err != nil {
+		return err
+	}
+	return s.matches(c.Scenario.Name, machine)
+}
+
+// all runs the attempts, Jobs at once, in order, as long as their records are kept.
 func (c *Campaign) all(ctx context.Context, todo []*attempt) error {
 	errs := make([]error, len(todo))
 	slots := make(chan struct{}, c.slots())
 	var group sync.WaitGroup
+	var lost atomic.Bool
 	for i, a := range todo {
 		slots <- struct{}{}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || lost.Load() {
 			<-slots
 			break
 		}
 		group.Go(func() {
-			if err := a.run(ctx); err != nil {
+			err := a.run(ctx)
+			if err != nil {
 				errs[i] = fmt.Errorf("run arm %s with seed %d: %w", a.arm.Name, a.seed, err)
+			}
+			if errors.Is(err, errNotKept) {
+				lost.Store(true)
 			}
 			<-slots
 		})
@@ -211,8 +234,14 @@ func (c *Campaign) plan() bench.Plan {
 	return p
 }
 
-// name is the campaign's: its directory's.
-func (c *Campaign) name() string { return filepath.Base(filepath.Clean(c.Dir)) }
+// name is the campaign's: its directory's, by whatever path.
+func (c *Campaign) name() string {
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		dir = c.Dir // no working directory: the path is all there is
+	}
+	return filepath.Base(dir)
+}
 
 var telling sync.Mutex
 

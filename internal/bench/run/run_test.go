@@ -5,6 +5,7 @@ package run
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -196,6 +197,69 @@ func TestWindowsBecomeRecords(t *testing.T) {
 	// The temper arm's windows ran under the kernel's own scheduler.
 	if rec.Verdict.Valid || !strings.Contains(rec.Verdict.Reasons[0], "expected temper") {
 		t.Errorf("verdict %+v", rec.Verdict)
+	}
+}
+
+// measured makes the node's program one that only says what it measured, on
+// "this machine": under the first kernel when called first, then under the other.
+// It returns a function that counts the calls.
+func measured(t *testing.T, c *Campaign, first, then string) (calls func() int) {
+	t.Helper()
+	c.Place = OnHost
+	dir := t.TempDir()
+	counted := filepath.Join(dir, "calls")
+	for i, kernel := range []string{first, then} {
+		var events bytes.Buffer
+		out := json.NewEncoder(&events)
+		err := out.Encode(node.Event{Hello: &node.Hello{Kernel: kernel}})
+		for step := range c.Scenario.Steps() {
+			err = errors.Join(err, out.Encode(node.Event{Window: sample(c.Scenario, step)}))
+		}
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, []string{"first", "then"}[i]), events.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := "#!/bin/sh\ncd " + dir + "\nif test -e calls; then cat then; else cat first; fi\necho >>calls\n"
+	if err := os.WriteFile(c.Node, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		text, err := os.ReadFile(counted)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return bytes.Count(text, []byte("\n"))
+	}
+}
+
+// What ended a guest is told, not that its last event was cut off by it.
+func TestCauseOfAFailedRun(t *testing.T) {
+	panicked := &guest.PanicError{Console: "Oops"}
+	broken := errors.New("read event: invalid character")
+	cut := (&attempt{Campaign: campaign(t)}).listen(strings.NewReader(`{"progress":"a`))
+	for name, tc := range map[string]struct{ ran, heard, want error }{
+		"neither":                {nil, nil, nil},
+		"guest":                  {panicked, nil, panicked},
+		"guest within an event":  {panicked, cut, panicked},
+		"event":                  {nil, cut, cut},
+		"event that made it end": {&guest.TimeoutError{Cause: broken}, broken, broken},
+	} {
+		if got := cause(tc.ran, tc.heard); !errors.Is(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestACampaignHasItsDirectorysName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"out/a": "a", "out/a/": "a", ".": filepath.Base(here)} {
+		if got := (&Campaign{Dir: dir}).name(); got != want {
+			t.Errorf("%s: got %s, want %s", dir, got, want)
+		}
 	}
 }
 

@@ -35,6 +35,7 @@ type store struct {
 // window is what a record says of itself, as far as going on needs it.
 type window struct {
 	Schema   int             `json:"schema"`
+	Campaign string          `json:"campaign"`
 	Scenario json.RawMessage `json:"scenario"`
 	Arm      json.RawMessage `json:"arm"`
 	Seed     uint64          `json:"seed"`
@@ -52,14 +53,11 @@ func openStore(dir string) (*store, error) {
 		return nil, fmt.Errorf("create record directory: %w", err)
 	}
 	path := filepath.Join(dir, bench.RecordFile)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	file, err := lock(path)
 	if err != nil {
-		return nil, fmt.Errorf("open record file: %w", err)
+		return nil, err
 	}
 	s := &store{file: file, where: path}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock record file %s: another run writes to it: %w", path, err), file.Close())
-	}
 	if err := s.mend(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -67,6 +65,42 @@ func openStore(dir string) (*store, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return s, nil
+}
+
+// lock opens the file at path, for this process alone.
+func lock(path string) (*os.File, error) {
+	for {
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("open record file: %w", err)
+		}
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock record file %s: another run writes to it: %w", path, err), file.Close())
+		}
+		// A run that ends takes an empty file away: it may have been this one.
+		if there, err := isAt(file, path); err != nil {
+			return nil, errors.Join(err, file.Close())
+		} else if there {
+			return file, nil
+		}
+		_ = file.Close() // nothing was written to it
+	}
+}
+
+// isAt tells whether the open file is still the one at path.
+func isAt(file *os.File, path string) (bool, error) {
+	opened, err := file.Stat()
+	if err != nil {
+		return false, fmt.Errorf("open record file: %w", err)
+	}
+	now, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open record file: %w", err)
+	}
+	return os.SameFile(opened, now), nil
 }
 
 // readStore looks at what dir holds, which may be nothing.
@@ -151,8 +185,8 @@ func nameOf(object json.RawMessage) (string, error) {
 }
 
 // windows returns the indices of the steps that job has in the store. Windows of
-// the same scenario and topology that were measured otherwise are an error: one
-// directory never holds two sorts.
+// another campaign, or of the same scenario and topology that were measured
+// otherwise, are an error: one directory never holds two sorts.
 func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 	scenario, err := json.Marshal(c.Scenario)
 	if err != nil {
@@ -163,7 +197,11 @@ func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 		return nil, fmt.Errorf("encode arm %s: %w", j.arm.Name, err)
 	}
 	var have []int
+	campaign := c.name()
 	for _, w := range s.held {
+		if w.Campaign != campaign {
+			return nil, fmt.Errorf("go on in %s: it holds windows of campaign %s: give it that name again, or use another directory", filepath.Dir(s.where), w.Campaign)
+		}
 		if w.scenario != c.Scenario.Name || w.Machine.Topology != c.Topology {
 			continue
 		}
@@ -187,47 +225,74 @@ func (s *store) conflict(format string, args ...any) error {
 	return fmt.Errorf("go on in %s: it holds windows of %s; use another directory", filepath.Dir(s.where), fmt.Sprintf(format, args...))
 }
 
+// errNotKept is of a run whose records the store did not take: it would not take the
+// next one's either.
+var errNotKept = errors.New("keep records")
+
 // add appends a run's records at once and makes sure that they are on disk.
 func (s *store) add(records []bench.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines bytes.Buffer
 	for i := range records {
-		if err := s.matches(&records[i]); err != nil {
-			return err
+		r := &records[i]
+		if err := s.matches(r.Scenario.Name, r.Machine); err != nil {
+			return fmt.Errorf("%w: %w", errNotKept, err)
 		}
-		if err := bench.WriteRecord(&lines, &records[i]); err != nil {
+		s.held = append(s.held, window{Campaign: r.Campaign, scenario: r.Scenario.Name, arm: r.Arm.Name, Machine: r.Machine})
+		if err := bench.WriteRecord(&lines, r); err != nil {
 			return err
 		}
 	}
-	if _, err := s.file.Write(lines.Bytes()); err != nil {
-		return fmt.Errorf("write records: %w", err)
-	}
-	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("write records: %w", err)
+	if err := s.write(lines.Bytes()); err != nil {
+		return fmt.Errorf("%w: %w", errNotKept, err)
 	}
 	return nil
 }
 
-// matches refuses a record of another machine than those before it: kernel,
-// emulator, plugin or packages may have been updated meanwhile.
-func (s *store) matches(r *bench.Record) error {
+// write appends all of lines or nothing: a line that is cut off would take the next
+// one with it.
+func (s *store) write(lines []byte) error {
+	before, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err = s.file.Write(lines); err == nil {
+		err = s.file.Sync()
+	}
+	if err != nil {
+		return errors.Join(err, s.file.Truncate(before.Size()))
+	}
+	return nil
+}
+
+// matches refuses windows that cannot stand beside those that are there: a file has
+// one clock, and a table one machine, whose kernel, emulator, plugin or packages may
+// have been updated meanwhile.
+func (s *store) matches(scenario string, m bench.Machine) error {
+	if len(s.held) > 0 && s.held[0].Machine.Clock != m.Clock {
+		return fmt.Errorf("go on in %s: its windows are timed by the clock %q, these would be by %q: say --on as before, or use another directory",
+			filepath.Dir(s.where), s.held[0].Machine.Clock, m.Clock)
+	}
 	i := slices.IndexFunc(s.held, func(w window) bool {
-		return w.scenario == r.Scenario.Name && w.Machine.Topology == r.Machine.Topology
+		return w.scenario == scenario && w.Machine.Topology == m.Topology
 	})
 	if i < 0 {
-		w := window{scenario: r.Scenario.Name, arm: r.Arm.Name, Machine: r.Machine}
-		s.held = append(s.held, w)
 		return nil
 	}
-	if diff := bench.Differences(s.held[i].Machine, r.Machine); len(diff) > 0 {
+	if diff := bench.Differences(s.held[i].Machine, m); len(diff) > 0 {
 		return s.conflict("another machine: %s", diff[0])
 	}
 	return nil
 }
 
+// close takes the file away if nothing was measured: it would be no record file.
 func (s *store) close() error {
-	if err := s.file.Close(); err != nil {
+	var err error
+	if st, bad := s.file.Stat(); bad == nil && st.Size() == 0 {
+		err = os.Remove(s.where) // before the lock goes
+	}
+	if err := errors.Join(err, s.file.Close()); err != nil {
 		return fmt.Errorf("close record file: %w", err)
 	}
 	return nil

@@ -5,10 +5,13 @@ package run
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/bench"
 )
@@ -148,6 +151,142 @@ func TestACutOffLineIsKeptAside(t *testing.T) {
 	defer f.Close()
 	if got, err := bench.ReadRecords(f); err != nil || len(got) != 4 {
 		t.Errorf("%d records, %v", len(got), err)
+	}
+}
+
+func TestARenamedDirectoryIsNotGoneOnWith(t *testing.T) {
+	c := campaign(t)
+	keep(t, c, records(t, c, c.jobs()[0]))
+	renamed := c.Dir + "-2"
+	if err := os.Rename(c.Dir, renamed); err != nil {
+		t.Fatal(err)
+	}
+	c.Dir = renamed
+	const want = "windows of campaign records: give it that name again, or use another directory"
+	if _, err := c.Todo(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v", err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("run gave error %v", err)
+	}
+}
+
+// What could not be kept is not measured.
+func TestAnotherMachineIsRefusedBeforeItIsMeasured(t *testing.T) {
+	for want, change := range map[string]func(*bench.Machine, *Campaign){
+		`timed by the clock "per-vcpu", these would be by "host": say --on`: func(m *bench.Machine, c *Campaign) {
+			m.Clock, c.Scenario.Name = bench.ClockPerVCPU, "another"
+		},
+		`another machine: kernel was "7.1"`: func(m *bench.Machine, _ *Campaign) { m.Kernel = "7.1" },
+	} {
+		c := campaign(t)
+		calls := measured(t, c, "7.1", "7.1")
+		recs := records(t, c, c.jobs()[0])
+		for i := range recs {
+			recs[i].Machine.Clock = bench.ClockHost
+			change(&recs[i].Machine, c)
+		}
+		keep(t, c, recs)
+		if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if n := calls(); n > 0 {
+			t.Errorf("%q was said after %d runs", want, n)
+		}
+	}
+}
+
+func TestNoRunFollowsOneThatIsNotKept(t *testing.T) {
+	c := campaign(t)
+	calls := measured(t, c, "7.1", "7.2")
+	err := c.Run(t.Context())
+	if !errors.Is(err, errNotKept) || !strings.Contains(err.Error(), `kernel was "7.1", is "7.2"`) {
+		t.Errorf("error %v", err)
+	}
+	if n := calls(); n != 2 {
+		t.Errorf("%d runs, want none after the second", n)
+	}
+	if todo, err := c.Todo(); err != nil || todo.HaveRuns != 1 {
+		t.Errorf("todo %+v, %v", todo, err)
+	}
+}
+
+// A disk that is full takes the beginning of what is written.
+func TestAWriteCutShortLeavesNothing(t *testing.T) {
+	c := campaign(t)
+	recs := records(t, c, c.jobs()[0])
+	keep(t, c, recs[:1])
+	path := filepath.Join(c.Dir, bench.RecordFile)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openStore(c.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited(t, len(before)+100, func() {
+		if err := s.add(recs[1:]); !errors.Is(err, unix.EFBIG) || !errors.Is(err, errNotKept) {
+			t.Errorf("error %v", err)
+		}
+	})
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("%d bytes, want the %d before, %v", len(after), len(before), err)
+	}
+	if err := errors.Join(s.add(recs[1:]), s.close()); err != nil {
+		t.Fatal(err)
+	}
+	if todo, err := c.Todo(); err != nil || todo.HaveRuns != 1 {
+		t.Errorf("todo %+v, %v", todo, err)
+	}
+}
+
+// limited calls do while no file of this process may grow beyond size.
+func limited(t *testing.T, size int, do func()) {
+	t.Helper()
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size), Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	do()
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnEmptyRecordFileIsTakenAway(t *testing.T) {
+	c := campaign(t)
+	s, err := openStore(c.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another run has opened the file, but comes too late to lock it.
+	path := filepath.Join(c.Dir, bench.RecordFile)
+	late, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if there, err := isAt(late, path); err != nil || !there {
+		t.Errorf("the file is at its place: %v, %v", there, err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if there, err := isAt(late, path); err != nil || there {
+		t.Errorf("the file that is gone is at its place: %v, %v", there, err)
+	}
+	keep(t, c, records(t, c, c.jobs()[0]))
+	if there, err := isAt(late, path); err != nil || there {
+		t.Errorf("the file that is gone is the new one: %v, %v", there, err)
 	}
 }
 

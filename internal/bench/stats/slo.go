@@ -46,8 +46,10 @@ func BreakDensity(ladder []Step, slo float64) Break {
 		case before == nil:
 			return Break{Density: float64(step.Density), Known: true}
 		}
-		share := math.Log(slo/before.Tail.Figure) / math.Log(step.Tail.Figure/before.Tail.Figure)
-		share = min(max(share, 0), 1) // the figure before may lie above already, its interval not
+		share := 0.0 // the figure before may lie above already, its interval not
+		if before.Tail.Figure < slo {
+			share = min(max(math.Log(slo/before.Tail.Figure)/math.Log(step.Tail.Figure/before.Tail.Figure), 0), 1)
+		}
 		return Break{Density: float64(before.Density) + share*float64(step.Density-before.Density), Known: true}
 	}
 	if before == nil {

@@ -187,11 +187,21 @@ func TestBreakDensity(t *testing.T) {
 		"at once":                    {tails(1, 300, 300), "0.0"},
 		"interval still reaches it":  {tails(0.5, 100, 100, 300, 300), "> 4"},
 		"figure before lies above":   {tails(0.9, 100, 210, 400), "1.0"},
+		"and falls, still above":     {[]Step{{4, Estimate{Figure: 300, Low: 190, High: 500, Seeds: 8}}, {8, Estimate{Figure: 250, Low: 205, High: 300, Seeds: 8}}}, "4.0"},
 		"nothing measured":           {nil, "–"},
 		"nothing measured at a step": {[]Step{{0, Estimate{Figure: 100, Low: 100, High: 100, Seeds: 1}}, {1, None()}, {2, Estimate{Figure: 400, Low: 400, High: 400, Seeds: 1}}}, "1.0"},
 	} {
 		if got := BreakDensity(tc.ladder, SLO(Estimate{Figure: 100})).String(); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// The binomial distribution's 99 % quantiles at 5 %, from tables.
+func TestByChance(t *testing.T) {
+	for n, want := range map[int]int{0: 0, 1: 0, 2: 1, 6: 2, 8: 2, 20: 4, 32: 5, 100: 11} {
+		if got := ByChance(n); got != want {
+			t.Errorf("of %d intervals chance may be wrong in %d, want %d", n, got, want)
 		}
 	}
 }

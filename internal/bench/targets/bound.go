@@ -67,34 +67,38 @@ func (b bound) within(e stats.Estimate) bool {
 // fewSeeds cannot give an interval of 95 %: theirs is the range of what they were.
 const fewSeeds = 5
 
-// part judges the worst of samples. Without any, the part is open.
+// part judges the worst of samples. Without any, or without one that is known to be
+// the worst, the part is open.
 func (b bound) part(what string, samples []sample) Part {
-	p := Part{What: what, Bound: b.String()}
-	s, ok := worst(samples, b)
+	s, void, ok := worst(samples, b)
+	p := Part{What: what, Bound: b.String(), Void: void}
 	if !ok {
 		return p
 	}
 	met := b.met(s.Estimate)
 	figure := s.Figure
-	p.Figure, p.Met, p.Where = &figure, &met, s.where
+	p.Figure, p.Met, p.Where = &figure, &met, s.step()
 	p.Record = Records + "/" + s.ladder.Source
 	p.Text = b.format(s.Figure)
-	if s.HasInterval() {
-		p.Interval = &[2]float64{s.Low, s.High}
-		p.Text += fmt.Sprintf(" (%s to %s)", b.format(s.Low), b.format(s.High))
-		if s.Seeds < fewSeeds {
-			p.Text += fmt.Sprintf(" of %d seeds", s.Seeds)
-		}
-	} else {
+	switch {
+	case met && void != "":
+		p.Met, p.Note = nil, "all windows are void at "+void
+	case !s.HasInterval():
 		p.Note = "one seed, no interval"
 		// What one boot happened to give neither proves a bound nor shows a
 		// difference; beyond a bound it counts as a miss until more is known.
 		if met || b.notWorse {
 			p.Met = nil
 		}
-	}
-	if !met && b.within(s.Estimate) {
+	case !met && !s.worst && b.within(s.Estimate):
 		p.Note = "the figure is within the bound, its interval is not: more seeds would tell"
+	}
+	if s.HasInterval() && !s.worst {
+		p.Interval = &[2]float64{s.Low, s.High}
+		p.Text += fmt.Sprintf(" (%s to %s)", b.format(s.Low), b.format(s.High))
+		if s.Seeds < fewSeeds {
+			p.Text += fmt.Sprintf(" of %d seeds", s.Seeds)
+		}
 	}
 	return p
 }

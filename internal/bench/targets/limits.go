@@ -8,7 +8,6 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/ladder"
-	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 // shorter is the stock rival with the shortest period that kubelet is used with.
@@ -30,37 +29,32 @@ func limitsHeld(s set) []Part {
 			for _, limit := range c.Limits {
 				where := fmt.Sprintf("%s, %s", place(l, point, d), limit.Name)
 				saturated := c.Rate == 0 && limit.Name == bench.PodLimit
-				of := func(v float64) sample { return sample{exactly(v, c), l, where} }
+				worst := func(v float64) sample { return of(l, where, exactly(v, c.CriticalCPUs().Seeds), c).extreme() }
 				if u, ok := limit.Uses[bench.ShortSpan]; ok && limit.By == bench.UseByStamps {
-					short.most = append(short.most, of(u.Max))
+					short.most = append(short.most, worst(u.Max))
 					if saturated {
-						short.least = append(short.least, of(u.Min))
+						short.least = append(short.least, worst(u.Min))
 					}
 				}
 				if u, ok := limit.Uses[bench.LongSpan]; ok && limit.By == bench.UseByStamps {
-					long.most = append(long.most, of(u.Max))
+					long.most = append(long.most, worst(u.Max))
 					if saturated {
-						long.least = append(long.least, of(u.Min))
+						long.least = append(long.least, worst(u.Min))
 					}
 				}
 				if limit.Name == bench.PodLimit && limit.Stopped >= 0 && limit.Quota.CPUs() == stopsAt && !limit.Changed {
-					stopped = append(stopped, of(float64(limit.Stopped)))
+					stopped = append(stopped, worst(float64(limit.Stopped)))
 				}
 			}
 		}
 	})
 	return []Part{
-		extreme(atLeast(.99, ratio).part("least use of the quota over 1 s", long.least), ratio),
-		extreme(atMost(1.01, ratio).part("most use of the quota over 1 s", long.most), ratio),
-		extreme(atLeast(.97, ratio).part("least use of the quota over 100 ms", short.least), ratio),
-		extreme(atMost(1.03, ratio).part("most use of the quota over 100 ms", short.most), ratio),
-		extreme(atMost(float64(3*time.Millisecond), duration).part("longest with runnable threads and none running", stopped), duration),
+		atLeast(.99, ratio).part("least use of the quota over 1 s", long.least),
+		atMost(1.01, ratio).part("most use of the quota over 1 s", long.most),
+		atLeast(.97, ratio).part("least use of the quota over 100 ms", short.least),
+		atMost(1.03, ratio).part("most use of the quota over 100 ms", short.most),
+		atMost(float64(3*time.Millisecond), duration).part("longest with runnable threads and none running", stopped),
 	}
-}
-
-// exactly is the worst of all of a cell's windows as an estimate.
-func exactly(v float64, c *ladder.Cell) stats.Estimate {
-	return stats.Estimate{Figure: v, Low: v, High: v, Seeds: c.CriticalCPUs().Seeds}
 }
 
 func ratio(v float64) string { return fmt.Sprintf("%.3f", v) }
@@ -75,11 +69,11 @@ func limitsPaid(s set) []Part {
 			if pod := c.Limit(bench.PodLimit); c.Rate > 0 || pod == nil || pod.Changed || len(l.Scenario.Primary.Containers) > 0 {
 				continue
 			}
-			base := l.Arm(stock).Cell(point, d)
+			base, other := l.Arm(stock).Cell(point, d), l.Arm(shorter).Cell(point, d)
 			where := place(l, point, d)
-			done = append(done, sample{c.Answered(base), l, where})
-			tail = append(tail, sample{c.TailRatio(base, .99), l, where})
-			tailShorter = append(tailShorter, sample{c.TailRatio(l.Arm(shorter).Cell(point, d), .99), l, where})
+			done = append(done, of(l, where, c.Answered(base), c, base))
+			tail = append(tail, of(l, where, c.TailRatio(base, .99), c, base))
+			tailShorter = append(tailShorter, of(l, where, c.TailRatio(other, .99), c, other))
 		}
 	})
 	return []Part{

@@ -3,7 +3,6 @@
 package targets
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/temper-sched/temper/internal/bench/ladder"
@@ -65,8 +64,8 @@ func (s set) growth(q float64) []sample {
 			return
 		}
 		idle, full := l.Arm(ours).Cell(point, 0), l.Arm(ours).Cell(point, top)
-		if stats.Enough(q, min(idle.Latency().Total(), full.Latency().Total())) {
-			out = append(out, sample{full.TailRatio(idle, q), l, place(l, point, top)})
+		if stats.Enough(q, full.Paired(idle)) {
+			out = append(out, of(l, place(l, point, top), full.TailRatio(idle, q), full, idle))
 		}
 	})
 	return out
@@ -78,8 +77,8 @@ func (s set) versus(base string, keep func(point string, density, top int) bool)
 	s.each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			if keep(point, d, slices.Max(densities)) {
-				e := l.Arm(ours).Cell(point, d).TailRatio(l.Arm(base).Cell(point, d), .99)
-				out = append(out, sample{e, l, place(l, point, d)})
+				c, b := l.Arm(ours).Cell(point, d), l.Arm(base).Cell(point, d)
+				out = append(out, of(l, place(l, point, d), c.TailRatio(b, .99), c, b))
 			}
 		}
 	})
@@ -107,17 +106,17 @@ func harvest(s set) []Part {
 	s.of(servers...).each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			// With fewer spinners than CPUs nobody could use all of it.
-			if c := l.Arm(ours).Cell(point, d); c.Valid() && d >= c.PodCPUs {
-				shares = append(shares, sample{c.Harvest(), l, place(l, point, d)})
+			if c := l.Arm(ours).Cell(point, d); d >= c.PodCPUs {
+				shares = append(shares, of(l, place(l, point, d), c.Harvest(), c))
 			}
 		}
 	})
 	var kept []sample
 	s.of("bursty").each(func(l *ladder.Ladder, point string, densities []int) {
 		top := slices.Max(densities)
-		e := l.Arm(ours).Cell(point, top).Answered(l.Arm(ours).Cell(point, 0))
+		full, idle := l.Arm(ours).Cell(point, top), l.Arm(ours).Cell(point, 0)
 		if top > 0 && densities[0] == 0 {
-			kept = append(kept, sample{e, l, place(l, point, top)})
+			kept = append(kept, of(l, place(l, point, top), full.Answered(idle), full, idle))
 		}
 	})
 	return []Part{
@@ -132,29 +131,23 @@ func inversions(s set) []Part {
 		for _, d := range densities {
 			c := l.Arm(ours).Cell(point, d)
 			e := c.Inversion()
-			shares = append(shares, sample{e, l, place(l, point, d)})
+			shares = append(shares, of(l, place(l, point, d), e, c))
+			most := e
 			if e.Known() {
-				most := float64(c.InversionMax)
-				longest = append(longest, sample{stats.Estimate{Figure: most, Low: most, High: most, Seeds: e.Seeds}, l, place(l, point, d)})
+				most = exactly(float64(c.InversionMax), e.Seeds)
 			}
+			longest = append(longest, of(l, place(l, point, d), most, c).extreme())
 		}
 	})
 	return []Part{
 		atMost(1e-4, share).part("inversion time as a share of critical CPU time", shares),
-		extreme(atMost(100e3, duration).part("longest inversion", longest), duration),
+		atMost(100e3, duration).part("longest inversion", longest),
 	}
 }
 
-// extreme is a part whose figure is the worst of all windows: it has no
-// interval, however many seeds there were.
-func extreme(p Part, format func(float64) string) Part {
-	if p.Interval != nil {
-		p.Interval, p.Text = nil, format(*p.Figure)
-	}
-	if p.Met != nil {
-		p.Note = ""
-	}
-	return p
+// exactly is a figure without an interval, of so many seeds.
+func exactly(v float64, seeds int) stats.Estimate {
+	return stats.Estimate{Figure: v, Low: v, High: v, Seeds: seeds}
 }
 
 func wakeups(s set) []Part {
@@ -185,12 +178,12 @@ func switchCost(s set) []Part {
 			a, b = l.Arm(ours), l.Arm(stock)
 		}
 		for _, d := range densities {
-			e := a.Cell(point, d).ValueRatio(b.Cell(point, d), perOp)
+			mine, theirs := a.Cell(point, d), b.Cell(point, d)
 			into := &wakes
 			if point == onOneCPU {
 				into = &switches
 			}
-			*into = append(*into, sample{e, l, place(l, point, d)})
+			*into = append(*into, of(l, place(l, point, d), mine.ValueRatio(theirs, perOp), mine, theirs))
 		}
 	})
 	return []Part{
@@ -207,8 +200,11 @@ func weights(s set) []Part {
 	var off []sample
 	s.of("weights").each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
-			e, pod := l.Arm(ours).Cell(point, d).ShareError()
-			off = append(off, sample{e, l, fmt.Sprintf("%s, pod %s", place(l, point, d), pod)})
+			c := l.Arm(ours).Cell(point, d)
+			e, pod := c.ShareError()
+			s := of(l, place(l, point, d), e, c)
+			s.detail = "pod " + pod // another one may be worst next time: it is the same step
+			off = append(off, s)
 		}
 	})
 	return []Part{atMost(.02, percent).part("farthest that a pod's share is from its weight's", off)}

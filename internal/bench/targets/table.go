@@ -52,6 +52,8 @@ func (t Target) verdict() string {
 // said is a part's figure beside its bound.
 func (p Part) said() string {
 	switch {
+	case p.Figure == nil && p.Void != "":
+		return fmt.Sprintf("all windows are void at %s (%s)", p.Void, p.Bound)
 	case p.Figure == nil:
 		return "no record yet (" + p.Bound + ")"
 	case p.Met == nil:
@@ -95,6 +97,9 @@ func (t Target) measured() string {
 	var parts []string
 	for _, p := range t.Parts {
 		if p.Figure == nil {
+			if p.Void != "" {
+				parts = append(parts, p.What+": all windows are void at "+p.Void)
+			}
 			continue
 		}
 		text := fmt.Sprintf("%s: [%s](%s)", p.What, p.Text, p.Record)

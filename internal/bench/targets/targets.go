@@ -47,7 +47,8 @@ type Part struct {
 	Record   string      `json:"record"`
 	Where    string      `json:"where,omitempty"` // the step
 	Note     string      `json:"note,omitempty"`
-	Text     string      `json:"-"` // figure and interval as prose has them
+	Void     string      `json:"void,omitempty"` // a step whose newest windows are all void
+	Text     string      `json:"-"`              // figure and interval as prose has them
 }
 
 // Records is the directory of committed records, from the repository's root.
@@ -143,7 +144,7 @@ func (t *Target) decide(parts []Part) {
 	case !met, known:
 		t.Met = &met
 	default:
-		said := slices.DeleteFunc([]string{t.Note, missing(parts), unproven(parts)}, func(s string) bool { return s == "" })
+		said := slices.DeleteFunc([]string{t.Note, missing(parts), unproven(parts), voided(parts)}, func(s string) bool { return s == "" })
 		t.Note = strings.Join(said, ". ")
 	}
 	if !met {
@@ -152,11 +153,19 @@ func (t *Target) decide(parts []Part) {
 }
 
 func missing(parts []Part) string {
-	return parted("no record yet: ", parts, func(p Part) bool { return p.Figure == nil })
+	return parted("no record yet: ", parts, func(p Part) bool { return p.Figure == nil && p.Void == "" })
 }
 
 func unproven(parts []Part) string {
-	return parted("one seed only, which proves nothing: ", parts, func(p Part) bool { return p.Figure != nil && p.Met == nil })
+	return parted("one seed only, which proves nothing: ", parts, func(p Part) bool { return p.Figure != nil && p.Met == nil && p.Void == "" })
+}
+
+func voided(parts []Part) string {
+	i := slices.IndexFunc(parts, func(p Part) bool { return p.Void != "" })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: all windows are void at %s", parts[i].What, parts[i].Void)
 }
 
 // parted names the parts that are so, after what they are; "" if none is.
@@ -237,41 +246,79 @@ type sample struct {
 	stats.Estimate
 	ladder *ladder.Ladder
 	where  string
+	detail string // of the figure, not of the step
+	// worst is set where the figure is the worst of all windows: it has no
+	// interval, however many seeds there were.
+	worst bool
+	// void is set where there is no figure because all windows of a cell are void.
+	void bool
+}
+
+// of is a sample that was made of cells.
+func of(l *ladder.Ladder, where string, e stats.Estimate, cells ...*ladder.Cell) sample {
+	s := sample{Estimate: e, ladder: l, where: where}
+	for _, c := range cells {
+		s.void = s.void || !e.Known() && !c.Valid() && len(c.Void) > 0
+	}
+	return s
+}
+
+// extreme is s as the worst of all windows.
+func (s sample) extreme() sample {
+	s.worst = true
+	return s
 }
 
 // newest leaves of each step what the newest records say: one that was measured
-// again, on a later engine, replaces what was known of it. Of one day's records the one
-// with the most seeds does, but an extreme is that of all of them.
+// again, on a later engine, replaces what was known of it, also if all of it is void.
+// Of one day's records the one with the most seeds does, but an extreme is that of all
+// of them.
 func newest(samples []sample) []sample {
-	samples = slices.DeleteFunc(samples, func(s sample) bool { return !s.Known() })
+	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return !s.Known() && !s.void })
 	latest, seeds := map[string]string{}, map[string]int{}
 	for _, s := range samples {
 		latest[s.where] = max(latest[s.where], s.date())
 	}
 	samples = slices.DeleteFunc(samples, func(s sample) bool { return s.date() != latest[s.where] })
 	for _, s := range samples {
-		seeds[s.where] = max(seeds[s.where], s.Seeds)
+		if s.Known() {
+			seeds[s.where] = max(seeds[s.where], s.Seeds)
+		}
 	}
-	return slices.DeleteFunc(samples, func(s sample) bool { return s.hasInterval() && s.Seeds < seeds[s.where] })
+	return slices.DeleteFunc(samples, func(s sample) bool {
+		return s.Known() && !s.worst && s.Seeds < seeds[s.where] || s.void && seeds[s.where] > 0
+	})
 }
 
-// hasInterval is false for an extreme, which is what it is.
-func (s sample) hasInterval() bool { return s.Low < s.High }
+// step is where the figure is from, for people.
+func (s sample) step() string {
+	if s.detail == "" {
+		return s.where
+	}
+	return s.where + ", " + s.detail
+}
 
 // date is when the sample's record was made, as its directory's name says.
 func (s sample) date() string { return dated.FindString(s.ladder.Source) }
 
 // worst picks the sample farthest on the wrong side. Where there is none, ok is
-// false.
-func worst(samples []sample, b bound) (sample, bool) {
-	samples = newest(samples)
-	if len(samples) == 0 {
-		return sample{}, false
+// false; void is a step whose newest windows are all void.
+func worst(samples []sample, b bound) (far sample, void string, ok bool) {
+	var known []sample
+	for _, s := range newest(samples) {
+		if s.void {
+			void = s.where
+			continue
+		}
+		known = append(known, s)
 	}
-	return slices.MaxFunc(samples, func(x, y sample) int {
+	if len(known) == 0 {
+		return sample{}, void, false
+	}
+	return slices.MaxFunc(known, func(x, y sample) int {
 		if b.least {
 			x, y = y, x
 		}
 		return cmp.Or(cmp.Compare(b.end(x.Estimate), b.end(y.Estimate)), cmp.Compare(x.Figure, y.Figure))
-	}), true
+	}), void, true
 }

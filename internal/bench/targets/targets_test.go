@@ -273,6 +273,110 @@ func TestAStepIsToldByMostSeeds(t *testing.T) {
 	}
 }
 
+// A run of one seed, made on the same day for a look, decides nothing.
+func TestALookDecidesNothing(t *testing.T) {
+	root := t.TempDir()
+	for name, c := range map[string]struct {
+		seeds int
+		cost  float64
+	}{"look": {1, 1300}, "whole": {6, 1050}} {
+		c := invented.Campaign{
+			Scenario: invented.Own("pipe", "hand-over", []string{onOneCPU, "two-cpus"}, 0), Arms: []string{stock, ours}, Seeds: c.seeds, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				s.Values = map[string]float64{perOp: 1000}
+				if arm == ours {
+					s.Values[perOp] = c.cost
+				}
+				return s
+			},
+		}
+		if err := c.Write(filepath.Join(root, "2026-01-01-"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if target := all(t, root)["T16"]; target.Met == nil || !*target.Met || !strings.HasSuffix(target.Record, "whole") {
+		t.Errorf("met %v by %s: %s", target.Met, target.Record, target.Note)
+	}
+}
+
+// A step whose newest windows are void is not known, whatever an older engine gave.
+func TestAVoidStepIsOpen(t *testing.T) {
+	root := t.TempDir()
+	for date, spoil := range map[string]func(*bench.Record){
+		"2026-01-01": nil,
+		"2026-01-02": func(r *bench.Record) {
+			if r.Arm.Name == ours && r.Window.Step.Density > 4 {
+				r.Window.Primary.Wrong = 1
+			}
+		},
+	} {
+		c := invented.Campaign{Scenario: short("chain"), Arms: []string{ours}, Seeds: 5, Jitter: .002, Shape: invented.Typical, Spoil: spoil}
+		if err := c.Write(filepath.Join(root, date+"-chain")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := all(t, root)["T10"]
+	if target.Met != nil || !strings.Contains(target.Note, "all windows are void at chain-ladder") {
+		t.Errorf("met %v, note %q", target.Met, target.Note)
+	}
+	var text strings.Builder
+	if err := Text(&text, []Target{target}); err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{text.String(), Markdown([]Target{target})} {
+		if !strings.Contains(said, "void at chain-ladder") || strings.Contains(said, "no record yet") {
+			t.Errorf("it says %q", said)
+		}
+	}
+}
+
+// One restart of several left the node to the stock scheduler: that one counts.
+func TestTheWorstRestartCounts(t *testing.T) {
+	root := t.TempDir()
+	c := invented.Campaign{
+		Scenario: invented.Agent(), Arms: []string{ours + unmeasured}, Seeds: 6, Jitter: .002,
+		Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+			s := invented.Typical(arm, seed, step)
+			s.Values = invented.AtAgent()
+			if step.Point == bench.PointRestart && seed == 3 {
+				s.Values[bench.ValueStock] = 5e6
+			}
+			return s
+		},
+	}
+	if err := c.Write(filepath.Join(root, "2026-01-01-agent")); err != nil {
+		t.Fatal(err)
+	}
+	if target := all(t, root)["T14"]; target.Met == nil || *target.Met || !strings.Contains(target.Note, "while the agent restarts is 5 ms") {
+		t.Errorf("met %v: %s", target.Met, target.Note)
+	}
+}
+
+// The pod that is farthest off may be another one on the next engine.
+func TestAnotherWorstPodReplacesTheFirst(t *testing.T) {
+	root := t.TempDir()
+	for date, pods := range map[string][]bench.Pod{
+		"2026-01-01": {{Name: "a", Tier: "standard", Weight: 1, CPUTime: 120}, {Name: "b", Tier: "standard", Weight: 3, CPUTime: 300}},
+		"2026-01-02": {{Name: "a", Tier: "standard", Weight: 1, CPUTime: 100}, {Name: "b", Tier: "standard", Weight: 3, CPUTime: 303}, {Name: "c", Tier: "standard", Weight: 1, CPUTime: 100}},
+	} {
+		c := invented.Campaign{
+			Scenario: invented.Own("weights", "share", []string{"1:3"}, 0), Arms: []string{ours}, Seeds: 5, Jitter: .0001,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				s.Pods = pods
+				return s
+			},
+		}
+		if err := c.Write(filepath.Join(root, date+"-weights")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if target := all(t, root)["T21"]; target.Met == nil || !*target.Met || !strings.HasPrefix(filepath.Base(target.Record), "2026-01-02") {
+		t.Errorf("met %v by %s: %s", target.Met, target.Record, target.Note)
+	}
+}
+
 // What one boot happened to give is shown, and proves nothing.
 func TestOneSeedMeetsNothing(t *testing.T) {
 	for id, target := range all(t, records(t, 1, nil)) {

@@ -254,7 +254,11 @@ func (c *checker) among(l bench.Line) {
 	c.armOf(l, g)
 	c.twice(l)
 	c.sameRequests(l, at)
-	g.plans[text(r.Plan)] = r.Plan
+	if r.Plan.Seeds > bench.MaxSeeds {
+		c.find(l, "tampered: a plan of %d seeds, %d are the most", r.Plan.Seeds, bench.MaxSeeds)
+	} else {
+		g.plans[text(r.Plan)] = r.Plan
+	}
 	place := cell{at, r.Arm.Name, r.Seed, r.Window.Step.Index}
 	if before, ok := c.cells[place]; ok {
 		c.find(l, "polluted: the same window is on line %d", before)

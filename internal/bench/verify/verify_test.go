@@ -418,6 +418,7 @@ func TestCarefulForgeriesAreFound(t *testing.T) {
 		"another build's":       {change(func(r *bench.Record) { r.Build.NodeSHA256 = "00" }), "other programs"},
 		"another description's": {change(func(r *bench.Record) { r.Scenario.Load.Keys++ }), "described otherwise"},
 		"best of two":           {func(r []bench.Record) []bench.Record { return append(r, r[3]) }, "the same window"},
+		"endless plan":          {change(func(r *bench.Record) { r.Plan.Seeds = 1e12 }), "a plan of 1000000000000 seeds"},
 		"step renamed":          {change(func(r *bench.Record) { r.Window.Step.Density = 1 }), "none of the scenario's"},
 		"slow arm left out":     {func(r []bench.Record) []bench.Record { return r[:6] }, "missing: the whole run"},
 	} {
