@@ -8,21 +8,17 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 // Columns is the head of the lines that Line makes.
-const Columns = "arm                   point   density   p50 µs   p99 µs p99.9 µs   max µs  work/s  background CPUs  verdict"
+const Columns = "arm                   point   density   p50 µs   p99 µs   max µs  work/s  background CPUs  verdict"
 
-// Line shows one record, aligned under Columns.
+// Line shows one record, aligned under Columns. A window has too few requests for p99.9.
 func Line(rec *bench.Record) string {
 	w := &rec.Window
-	p50, p99, p999, longest := none, none, none, none
+	p50, p99, longest := none, none, none
 	if h := w.Primary.Latency; h != nil {
 		p50, p99, longest = column(h.Quantile(.5)), column(h.Quantile(.99)), column(h.Max())
-		if stats.Enough(.999, h.Count()) {
-			p999 = column(h.Quantile(.999))
-		}
 	}
 	work := w.Primary.Achieved
 	if work == 0 {
@@ -36,8 +32,8 @@ func Line(rec *bench.Record) string {
 	if !rec.Verdict.Valid {
 		verdict = "void: " + strings.Join(rec.Verdict.Reasons, "; ")
 	}
-	return fmt.Sprintf("%-17s %9s %9d %8s %8s %8s %8s %7.0f %16.2f  %s",
-		rec.Arm.Name, point, w.Step.Density, p50, p99, p999, longest, work, w.Ledger.BackgroundCPUs(), verdict)
+	return fmt.Sprintf("%-17s %9s %9d %8s %8s %8s %7.0f %16.2f  %s",
+		rec.Arm.Name, point, w.Step.Density, p50, p99, longest, work, w.Ledger.BackgroundCPUs(), verdict)
 }
 
 // column shows a duration in microseconds.

@@ -502,14 +502,8 @@ func TestLineHasAllColumns(t *testing.T) {
 	if !strings.HasPrefix(string([]rune(line)[len([]rune(before)):]), "  valid") {
 		t.Errorf("the verdict is not below its head:\n%s\n%s", Columns, line)
 	}
-	if strings.Count(line, none) != 1 {
-		t.Errorf("a p99.9 of 3,000 requests: %s", line)
-	}
-	for range 100_000 {
-		records[7].Window.Primary.Latency.Record(time.Millisecond)
-	}
-	if line := Line(records[7]); strings.Contains(line, none) {
-		t.Errorf("no p99.9 of 103,000 requests: %s", line)
+	if strings.Contains(line, none) {
+		t.Errorf("a figure is missing: %s", line)
 	}
 	records[7].Window.Primary.Latency = nil
 	lacks(t, Line(records[7]), none)
