@@ -34,7 +34,7 @@ in that file is written anew.`,
 			if err != nil {
 				return err
 			}
-			all := targets.All(ladders)
+			all := targets.All(records, ladders)
 			if readme != "" {
 				return rewriteTargets(readme, all)
 			}

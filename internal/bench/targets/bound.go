@@ -78,7 +78,7 @@ func (b bound) part(what string, samples []sample) Part {
 	met := b.met(s.Estimate)
 	figure := s.Figure
 	p.Figure, p.Met, p.Where = &figure, &met, s.step()
-	p.Record = Records + "/" + s.ladder.Source
+	p.Record = s.ladder.Source
 	p.Text = b.format(s.Figure)
 	switch {
 	case met && void != "":

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -88,8 +89,8 @@ func Load(root string) ([]*ladder.Ladder, error) {
 
 // current says whether a record file is there and its first record is of the
 // schema that this program knows.
-func current(path string) (bool, error) {
-	f, err := os.Open(path)
+func current(file string) (bool, error) {
+	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -101,19 +102,26 @@ func current(path string) (bool, error) {
 		Schema int `json:"schema"`
 	}
 	if err := json.NewDecoder(f).Decode(&first); err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
+		return false, fmt.Errorf("read %s: %w", file, err)
 	}
 	return first.Schema >= bench.Schema, nil
 }
 
-// All returns every target in the design's order.
-func All(ladders []*ladder.Ladder) []Target {
+// All returns every target in the design's order. The ladders' directories are
+// below root.
+func All(root string, ladders []*ladder.Ladder) []Target {
 	set := usable(ladders)
 	var out []Target
 	for _, s := range specs() {
 		t := Target{ID: s.id, Target: s.target, Note: s.note}
 		if s.parts != nil {
-			t.decide(s.parts(set))
+			parts := s.parts(set)
+			for i := range parts {
+				if parts[i].Record != "" {
+					parts[i].Record = path.Join(root, parts[i].Record)
+				}
+			}
+			t.decide(parts)
 		}
 		if t.Met == nil && t.Note == "" {
 			t.Note = "no record yet"

@@ -87,14 +87,14 @@ func all(t *testing.T, root string) map[string]Target {
 		t.Fatal(err)
 	}
 	out := map[string]Target{}
-	for _, target := range All(ladders) {
+	for _, target := range All(Records, ladders) {
 		out[target.ID] = target
 	}
 	return out
 }
 
 func TestWithoutRecordsNothingIsMetOrMissed(t *testing.T) {
-	got := All(nil)
+	got := All(Records, nil)
 	var ids []string
 	for _, target := range got {
 		ids = append(ids, target.ID)
@@ -399,7 +399,7 @@ func TestReadmeIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Splice(readme, All(ladders))
+	want, err := Splice(readme, All(Records, ladders))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +414,7 @@ func TestSpliceNeedsItsMarks(t *testing.T) {
 			t.Errorf("%q was taken", text)
 		}
 	}
-	got, err := Splice([]byte("a\n"+Begin+"\nold\n"+End+"\nz\n"), All(nil))
+	got, err := Splice([]byte("a\n"+Begin+"\nold\n"+End+"\nz\n"), All(Records, nil))
 	if err != nil || strings.Contains(string(got), "\nold\n") || !strings.HasPrefix(string(got), "a\n") || !strings.HasSuffix(string(got), "z\n") {
 		t.Errorf("%s, %v", got, err)
 	}
