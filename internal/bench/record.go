@@ -234,17 +234,16 @@ func ScanRecords(r io.Reader, visit func(Line) error) error {
 // ParseRecord reads one line. A record of another schema, with fields that this
 // one has not, or with percentiles that are not its histogram's, is refused.
 func ParseRecord(text []byte) (*Record, error) {
-	var version struct {
-		Schema int `json:"schema"`
-	}
-	if err := json.Unmarshal(text, &version); err != nil {
+	members, err := membersOf(text)
+	if err != nil {
 		return nil, fmt.Errorf("parse record: %w", err)
 	}
-	if version.Schema != Schema {
-		return nil, fmt.Errorf("parse record: schema %d, this program knows %d", version.Schema, Schema)
+	var schema int
+	if err := json.Unmarshal(members["schema"], &schema); err != nil {
+		return nil, fmt.Errorf("parse record: schema: %w", err)
 	}
-	if err := plainMembers(text); err != nil {
-		return nil, fmt.Errorf("parse record: %w", err)
+	if schema != Schema {
+		return nil, fmt.Errorf("parse record: schema %d, this program knows %d", schema, Schema)
 	}
 	var rec Record
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -258,34 +257,34 @@ func ParseRecord(text []byte) (*Record, error) {
 	return &rec, nil
 }
 
-// plainMembers demands that a line has each of its members once, by its own name. A
-// decoder takes "Window" for "window" and the last of two, but the digest is made of
+// membersOf returns a line's members, each of which it must have once, by its own name.
+// A decoder takes "Window" for "window" and the last of two, but the digest is made of
 // the one that is named exactly so: figures could hide in the other.
-func plainMembers(text []byte) error {
+func membersOf(text []byte) (map[string]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if _, err := dec.Token(); err != nil {
-		return err
+		return nil, err
 	}
-	seen := map[string]bool{}
+	members := map[string]json.RawMessage{}
 	for dec.More() {
 		token, err := dec.Token()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		name, _ := token.(string)
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-			return fmt.Errorf("member %q is none of a record's", name)
+			return nil, fmt.Errorf("member %q is none of a record's", name)
 		}
-		if seen[name] {
-			return fmt.Errorf("it has member %q twice", name)
+		if _, twice := members[name]; twice {
+			return nil, fmt.Errorf("it has member %q twice", name)
 		}
-		seen[name] = true
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
-			return err
+			return nil, err
 		}
+		members[name] = value
 	}
-	return nil
+	return members, nil
 }
 
 // EachRecord calls visit with every record of a file, one at a time: decoded,
