@@ -101,8 +101,8 @@ func writeReports(campaigns []*run.Campaign) error {
 	var errs []error
 	done := map[string]bool{} // an entry of several topologies has one directory
 	for _, c := range campaigns {
-		st, err := os.Stat(filepath.Join(c.Dir, bench.RecordFile))
-		if done[c.Dir] || err != nil || st.Size() == 0 {
+		_, err := os.Stat(filepath.Join(c.Dir, bench.RecordFile))
+		if done[c.Dir] || err != nil {
 			continue
 		}
 		done[c.Dir] = true

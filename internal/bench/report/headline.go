@@ -61,9 +61,9 @@ func (s *Section) growthHeadline() []string {
 		for i := range mine {
 			mine[i] += " under temper"
 		}
-		out = append(out, fmt.Sprintf("%s, times %s: %s.", beside, p.Reference(), list(slices.Concat(mine, others))))
+		out = append(out, fmt.Sprintf("%s, times %s: %s.", beside, p.reference(), list(slices.Concat(mine, others))))
 	} else {
-		out = append(out, fmt.Sprintf("%s %s %s under temper; %s.", beside, mine[0], p.Reference(), list(others)))
+		out = append(out, fmt.Sprintf("%s %s %s under temper; %s.", beside, mine[0], p.reference(), list(others)))
 	}
 	if p.Occupied {
 		return out

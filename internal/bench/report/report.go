@@ -65,7 +65,7 @@ type Cell struct {
 	*ladder.Cell
 	P50, P99   stats.Estimate
 	P999       stats.Estimate // None where too few requests carry it
-	Growth     stats.Estimate // of p99 over Point.Reference
+	Growth     stats.Estimate // of p99 over Point.reference
 	Background stats.Estimate
 	Harvest    stats.Estimate
 	Delay      stats.Estimate // p99 of the critical tier's wakeup delay, by the probe
@@ -138,15 +138,15 @@ func newPoint(l *ladder.Ladder, p bench.Point) Point {
 	return out
 }
 
-// Reference says what growth is over.
-func (p *Point) Reference() string {
+// reference says what growth is over.
+func (p *Point) reference() string {
 	if p.Occupied {
 		return "that under static"
 	}
 	return "its own without any"
 }
 
-// over is Reference in a table's head.
+// over is reference in a table's head.
 func (p *Point) over() string {
 	if p.Occupied {
 		return "over static"

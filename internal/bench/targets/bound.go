@@ -82,7 +82,7 @@ func (b bound) part(what string, samples []sample) Part {
 	p.Text = b.format(s.Figure)
 	switch {
 	case met && void != "":
-		p.Met, p.Note = nil, "all windows are void at "+void
+		p.Met, p.Note = nil, void
 	case !s.HasInterval():
 		p.Note = "one seed, no interval"
 		// What one boot happened to give neither proves a bound nor shows a

@@ -29,21 +29,21 @@ func limitsHeld(s set) []Part {
 			for _, limit := range c.Limits {
 				where := fmt.Sprintf("%s, %s", place(l, point, d), limit.Name)
 				saturated := c.Rate == 0 && limit.Name == bench.PodLimit
-				worst := func(v float64) sample { return of(l, where, exactly(v, c.CriticalCPUs().Seeds), c).extreme() }
+				extreme := func(v float64) sample { return of(l, where, exactly(v, c.CriticalCPUs().Seeds), c).extreme() }
 				if u, ok := limit.Uses[bench.ShortSpan]; ok && limit.By == bench.UseByStamps {
-					short.most = append(short.most, worst(u.Max))
+					short.most = append(short.most, extreme(u.Max))
 					if saturated {
-						short.least = append(short.least, worst(u.Min))
+						short.least = append(short.least, extreme(u.Min))
 					}
 				}
 				if u, ok := limit.Uses[bench.LongSpan]; ok && limit.By == bench.UseByStamps {
-					long.most = append(long.most, worst(u.Max))
+					long.most = append(long.most, extreme(u.Max))
 					if saturated {
-						long.least = append(long.least, worst(u.Min))
+						long.least = append(long.least, extreme(u.Min))
 					}
 				}
 				if limit.Name == bench.PodLimit && limit.Stopped >= 0 && limit.Quota.CPUs() == stopsAt && !limit.Changed {
-					stopped = append(stopped, worst(float64(limit.Stopped)))
+					stopped = append(stopped, extreme(float64(limit.Stopped)))
 				}
 			}
 		}

@@ -53,7 +53,7 @@ func (t Target) verdict() string {
 func (p Part) said() string {
 	switch {
 	case p.Figure == nil && p.Void != "":
-		return fmt.Sprintf("all windows are void at %s (%s)", p.Void, p.Bound)
+		return fmt.Sprintf("%s (%s)", p.Void, p.Bound)
 	case p.Figure == nil:
 		return "no record yet (" + p.Bound + ")"
 	case p.Met == nil:
@@ -98,7 +98,7 @@ func (t Target) measured() string {
 	for _, p := range t.Parts {
 		if p.Figure == nil {
 			if p.Void != "" {
-				parts = append(parts, p.What+": all windows are void at "+p.Void)
+				parts = append(parts, p.What+": "+p.Void)
 			}
 			continue
 		}

@@ -48,7 +48,7 @@ type Part struct {
 	Record   string      `json:"record"`
 	Where    string      `json:"where,omitempty"` // the step
 	Note     string      `json:"note,omitempty"`
-	Void     string      `json:"void,omitempty"` // a step whose newest windows are all void
+	Void     string      `json:"void,omitempty"` // why a step is not known
 	Text     string      `json:"-"`              // figure and interval as prose has them
 }
 
@@ -173,7 +173,7 @@ func voided(parts []Part) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: all windows are void at %s", parts[i].What, parts[i].Void)
+	return parts[i].What + ": " + parts[i].Void
 }
 
 // parted names the parts that are so, after what they are; "" if none is.
@@ -310,12 +310,12 @@ func (s sample) step() string {
 func (s sample) date() string { return dated.FindString(s.ladder.Source) }
 
 // worst picks the sample farthest on the wrong side. Where there is none, ok is
-// false; void is a step whose newest windows are all void.
+// false; void says of which step the newest windows are all void.
 func worst(samples []sample, b bound) (far sample, void string, ok bool) {
 	var known []sample
 	for _, s := range newest(samples) {
 		if s.void {
-			void = s.where
+			void = "all windows are void at " + s.where
 			continue
 		}
 		known = append(known, s)
