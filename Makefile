@@ -73,7 +73,7 @@ lint: ## golangci-lint; the first build of the linter takes minutes
 	$(LINT) run ./...
 
 unit: need-gcc need-libc6-dev ## unit tests, BPF decisions and the repository's rules on this machine
-	CGO_ENABLED=1 go test -race ./...
+	go test ./...
 
 guest: inguest ## tests in one guest: PKG=./cmd/temper RUN=TestName KERNEL=6.18 TOPOLOGY=1s2c2t MODE=deterministic
 	REQUIRE_ALL=1 CGO_ENABLED=0 go test -v -count=1 -p 1 -timeout 30m -exec '$(IN_GUEST)' -run '$(RUN)' $(PKG)
@@ -123,7 +123,7 @@ generate: need-clang-19 need-llvm-19 need-libbpf-dev need-linux-libc-dev ## all 
 generate-diff: generate ## fails if a committed generated file is not what its source gives
 	git diff --exit-code --stat
 
-ci: check generate-diff test ## all of it
+ci: fmt lint generate-diff test ## all of it; test has the unit tests, with the race detector
 
 # need-X installs the Debian package X, quietly and only when it is missing.
 need-%:

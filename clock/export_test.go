@@ -39,13 +39,13 @@ func selfCheck(ctx context.Context, qemu, version string, args []string) (verdic
 	return check(ctx, qemu, b.firmware, args)
 }
 
-// BuildPlugin compiles another plugin for that QEMU.
-func BuildPlugin(ctx context.Context, version, source, out string) error {
+// BuildPlugin compiles another plugin for that QEMU, or the same with other flags.
+func BuildPlugin(ctx context.Context, version, source, out string, flags ...string) error {
 	api, err := apiFor(version)
 	if err != nil {
 		return err
 	}
 	args := pluginArgs(api, "clock")
 	args[len(args)-2], args[len(args)-1] = out, source
-	return runIn(ctx, ".", args)
+	return runIn(ctx, ".", append(args, flags...))
 }

@@ -34,9 +34,11 @@
  * about the time by up to a quantum. Snapshots are not supported.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "qemu.h"
 
@@ -73,9 +75,9 @@ static int64_t pause_ns = 100;
 static bool print_stats;
 
 /*
- * All of it is written by the one thread that runs the vCPUs, or by the main loop
- * while every vCPU is halted and the main loop holds QEMU's big lock. Only
- * shared_ns is read without the lock: it is accessed atomically.
+ * All of it is written by the one thread that runs the vCPUs, or by the main loop while
+ * every vCPU is halted, no turn is taken, and it holds QEMU's big lock. Only shared_ns
+ * and in_turns are read without the lock: they are accessed atomically.
  */
 static struct vcpu vcpus[MAX_VCPUS];
 static int nr_vcpus;
@@ -94,7 +96,7 @@ static void (*raise_interrupt)(CPUState *cpu, int mask);
  */
 static int turn;
 static bool in_round;
-/* run_in_turn is at work: it sets the lengths of slices. */
+/* run_in_turn is at work: it sets the lengths of slices, and the main loop waits for it. */
 static bool in_turns;
 /* It has been at work since QEMU's loop last looked after its timers. */
 static bool turns_done;
@@ -115,6 +117,14 @@ static int64_t shared_time(void)
 static void set_shared_time(int64_t ns)
 {
 	__atomic_store_n(&shared_ns, ns, __ATOMIC_RELAXED);
+}
+
+/* In tests the vCPUs' thread stalls where another thread of QEMU could come between. */
+static void stall(void)
+{
+#ifdef CLOCK_STALL_US
+	usleep(CLOCK_STALL_US);
+#endif
 }
 
 static bool is_running(CPUState *cpu)
@@ -182,10 +192,7 @@ static void follow_warp(void)
 	warped_ns = warped;
 }
 
-/*
- * The slowest time of a vCPU that is not halted, -1 if all are. One that was woken by a
- * device or a timer begins at the shared time.
- */
+/* The slowest busy vCPU's time, -1: none. One that was woken begins at the shared time. */
 static int64_t slowest_busy(void)
 {
 	int64_t now = shared_time();
@@ -251,6 +258,8 @@ static enum slice run_slice(struct vcpu *v, int64_t ns)
 		current_cpu = v->cpu;
 		icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
 		int why = tcg_cpu_exec(v->cpu);
+		if (cpu_thread_is_idle(v->cpu))
+			stall();
 		icount_process_data(v->cpu);
 		account();
 		if (why == EXCP_ATOMIC)
@@ -283,9 +292,8 @@ static int64_t slice_length(const struct vcpu *v)
 }
 
 /*
- * Moves the shared time to the slowest busy vCPU's. False: there is none, or a timer
- * is due then. To a timer the shared time comes in QEMU's loop only, which serves the
- * timer before it lets go of the lock: else QEMU's main loop might do so meanwhile.
+ * Moves the shared time to the slowest busy vCPU's. False: there is none, or a timer is due
+ * then. To a timer the time comes in QEMU's loop only, which serves it before it unlocks.
  */
 static bool begin_round(void)
 {
@@ -344,22 +352,22 @@ static void run_in_turn(void)
 {
 	CPUState *caller = current_cpu;
 
-	in_turns = true;
+	__atomic_store_n(&in_turns, true, __ATOMIC_SEQ_CST);
 	while ((in_round || begin_round()) && take_turn(&vcpus[turn])) {
 		turn++;
 		in_round = turn < nr_vcpus;
 	}
-	in_turns = false;
 	current_cpu = caller;
+	__atomic_store_n(&in_turns, false, __ATOMIC_RELEASE);
 }
 
 /*
  * QEMU is about to run this vCPU and asks for the time to find out for how long: the
  * slice is the distance from the answer to the next timer. All vCPUs have their turns
- * before the answer; then the slice is empty. It is sent back by an exit request: a
- * slice of 0 would do so too, but QEMU takes it as an expired timer and interrupts
- * every vCPU. It is of 1 ns because QEMU accounts all of it when the vCPU takes an
- * INIT.
+ * before the answer; then the slice is empty. It is sent back by an exit request, a halted
+ * vCPU too, which the main loop may wake meanwhile: a slice of 0 would do so too, but QEMU
+ * takes it as an expired timer and interrupts every vCPU. It is of 1 ns because QEMU
+ * accounts all of it when the vCPU takes an INIT.
  */
 static int64_t slice_start(struct vcpu *v)
 {
@@ -372,19 +380,29 @@ static int64_t slice_start(struct vcpu *v)
 		run_in_turn();
 	}
 	counting = v; /* who pays if it takes an INIT */
-	if (!cpu_thread_is_idle(v->cpu))
-		cpu_exit(v->cpu);
+	cpu_exit(v->cpu);
 	timer = next_timer();
+	stall();
 	return timer > 0 ? shared_time() + timer - 1 : shared_time();
 }
 
-/* Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs. */
+/*
+ * Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs.
+ *
+ * The last busy vCPU is halted before its slice is accounted for: were the time moved to
+ * the next timer then, that slice would come on top. From there to the end of the turns
+ * the vCPUs' thread takes no lock, and can be waited for with QEMU's big one held.
+ */
 static int64_t time_outside(void)
 {
-	if (bql_locked() && all_idle()) {
-		in_round = false;
-		advance_shared_time();
-		follow_warp();
+	while (bql_locked() && all_idle()) {
+		if (!__atomic_load_n(&in_turns, __ATOMIC_SEQ_CST)) {
+			in_round = false;
+			advance_shared_time();
+			follow_warp();
+			break;
+		}
+		sched_yield();
 	}
 	return shared_time();
 }
@@ -414,10 +432,7 @@ static int64_t clock_read(void)
 	return shared_time();
 }
 
-/*
- * A halted vCPU starts at the time of whoever wakes it, whose slice ends: it may have
- * been one without company.
- */
+/* A halted vCPU starts at the waker's time, whose slice ends: it may have had no company. */
 static void clock_interrupt(CPUState *cpu, int mask)
 {
 	struct vcpu *v = find_vcpu(cpu);
@@ -469,7 +484,7 @@ static void start_clock(void)
 	warped_ns = shared_time() - icount_to_ns(counted);
 }
 
-/* Called before the first instruction, when the accelerator has been set up. */
+/* Before the first instruction, when the accelerator has been set up. */
 CALLBACK(vcpu_appears, unsigned int index)
 {
 	if (index >= MAX_VCPUS) {

@@ -51,7 +51,7 @@ func TestLending(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * settle)
-			got := shares(t, shareTime, pod, low)
+			got := shares(t, exactTime, pod, low)
 			t.Logf("critical %.3f CPUs, background %.3f", got[0], got[1])
 			if got[0] < 1-shareSlack {
 				t.Errorf("critical got %.3f CPUs of the one it wants", got[0])
@@ -140,7 +140,7 @@ func TestIdleFenceIsLent(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * settle)
-			got := shares(t, shareTime, low)
+			got := shares(t, exactTime, low)
 			t.Logf("background %.3f CPUs", got[0])
 			if got[0] < nr-2*shareSlack {
 				t.Errorf("background got %.3f CPUs of %.0f", got[0], nr)
@@ -173,7 +173,7 @@ func TestSiblingOfCriticalStaysFree(t *testing.T) {
 				planGroup(t, low, policy.Group{Tier: c.tier}))
 			spinners(t, low, 8, -1)
 			time.Sleep(2 * settle)
-			got := shares(t, shareTime, pod, low)
+			got := shares(t, exactTime, pod, low)
 			t.Logf("critical %.3f CPUs, %s %.3f", got[0], filepath.Base(low), got[1])
 			if got[1] < c.want-shareSlack || got[1] > c.want+shareSlack {
 				t.Errorf("%s got %.3f CPUs, want %.0f", filepath.Base(low), got[1], c.want)

@@ -27,6 +27,7 @@ const (
 	loserMax   = 0.20
 	settle     = 300 * time.Millisecond
 	shareTime  = 2 * time.Second
+	exactTime  = 500 * time.Millisecond // enough for a share in virtual time
 	equalSlack = 0.02 // T21
 )
 
@@ -174,7 +175,7 @@ func TestWeights(t *testing.T) {
 			c.start(t)
 			time.Sleep(settle)
 			for range c.spans {
-				got := shares(t, 2*shareTime, one, many)
+				got := shares(t, shareTime, one, many)
 				ratio := got[0] / got[1]
 				t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
 				if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
