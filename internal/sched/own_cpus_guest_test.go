@@ -94,7 +94,7 @@ func weighBesideOwnCPUs(t *testing.T, apart, apartWeight, threads, newThreads in
 	}{
 		{"who comes, for a quarter of a second", shareTime / 4, 1.5, 3},
 		{"in the second that a pod is watched", shareTime, 1.5, 3},
-		{"from then on", 2 * shareTime, 2 * (1 - equalSlack), 2 * (1 + equalSlack)},
+		{"from then on", shareTime, 2 * (1 - equalSlack), 2 * (1 + equalSlack)},
 	} {
 		got := shares(t, span.long, twice, once)
 		ratio := got[0] / got[1]

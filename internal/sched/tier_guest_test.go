@@ -28,7 +28,7 @@ const (
 	settle     = 300 * time.Millisecond
 	shareTime  = 2 * time.Second
 	exactTime  = 500 * time.Millisecond // enough for a share in virtual time
-	equalSlack = 0.02 // T21
+	equalSlack = 0.02                   // T21
 )
 
 func TestHigherTierTakesTheCPU(t *testing.T) {

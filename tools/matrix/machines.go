@@ -62,7 +62,7 @@ func machines() []machine {
 		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "6.18-virtual", packages: engine[:1], only: "HoldsNobodyUp|TestLending|TestWeights|TestSidecarOfOwnCPU|TestLimitHolds|TestLimitPaysForSwitches", kernel: "6.18", topology: "1s4c1t", virtual: true},
+		{name: "6.18-virtual", packages: engine[:1], only: "HoldsNobodyUp|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches", kernel: "6.18", topology: "1s4c1t", virtual: true},
 		{name: "6.18-agent", packages: engine[2:], only: lives, kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.18", packages: engine[:2], without: "TestSoak|TestProbe|Storm", kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
