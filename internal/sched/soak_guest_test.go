@@ -24,7 +24,7 @@ func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("TEMPER_SOAK")
 	if text == "" {
-		return 10 * time.Second
+		return 20 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

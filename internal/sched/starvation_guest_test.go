@@ -126,7 +126,7 @@ func expectProgress(t *testing.T, before, after map[string]uint64) {
 // Threads of the runtime that never spun are left out.
 func runTimes(t *testing.T, processes []*exec.Cmd) map[string]uint64 {
 	t.Helper()
-	const spun = uint64(time.Millisecond)
+	const spun = uint64(5 * time.Millisecond) // more than starting takes
 	times := make(map[string]uint64)
 	for _, p := range processes {
 		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.Process.Pid))

@@ -22,6 +22,7 @@ type machine struct {
 
 	kernel, topology string
 	virtual          bool   // in virtual time: exact, and no matter what else runs
+	insnNs           int    // what an instruction takes, 0: 1 ns; of a slower processor's second the emulator has less to do
 	expect           string // the reason for which the kernel must be refused
 }
 
@@ -40,8 +41,9 @@ var (
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
 	const (
-		shares  = "TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
-		delays  = "HoldsNobodyUp|TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestSwitchCost|TestProbeCost"
+		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
+		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
+		before  = "(Thread|Peer|Softirq)HoldsNobodyUp|TestRescueOfALightPod|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
@@ -55,14 +57,14 @@ func machines() []machine {
 		{name: "kube", packages: kube, kube: true},
 		{name: "7.2", packages: slices.Concat(engine, server), without: "TestSoak", kernel: "7.2", topology: "1s4c1t"},
 		{name: "7.2-virtual-delays", packages: engine[:1], only: delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "7.2-virtual-shares", packages: engine[:1], only: shares, kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true},
-		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true},
-		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true},
-		{name: "6.18-virtual", packages: engine[:1], only: "HoldsNobodyUp|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches", kernel: "6.18", topology: "1s4c1t", virtual: true},
+		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-shares", packages: engine[:1], only: shares, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "6.18-virtual", packages: engine[:1], only: before, kernel: "6.18", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 16},
 		{name: "6.18-agent", packages: engine[2:], only: lives, kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.18", packages: engine[:2], without: "TestSoak|TestProbe|Storm", kernel: "6.18", topology: "1s4c1t"},
 		{name: "6.12", packages: engine[1:], only: refused, expect: "NoSchedExt", kernel: "6.12", topology: "1s2c1t"},
@@ -82,6 +84,9 @@ func (m machine) goTest(inguest string) []string {
 	} else {
 		exec := fmt.Sprintf("%s -kernel %s -topology %s -mode %s -packages memcached,redis-server,stress-ng -timeout 29m",
 			inguest, m.kernel, m.topology, m.mode())
+		if m.insnNs > 0 {
+			exec += fmt.Sprintf(" -instruction-ns %d", m.insnNs)
+		}
 		args = append(args, "-count=1", "-p", "1", "-timeout", "30m", "-exec", exec)
 	}
 	if m.only != "" {

@@ -115,8 +115,8 @@ func runGroup(ctx context.Context, group []machine, inguest string, total *tally
 	var wg sync.WaitGroup
 	free := make(chan struct{}, runtime.NumCPU())
 	for _, m := range group {
+		free <- struct{}{}
 		wg.Go(func() {
-			free <- struct{}{}
 			defer func() { <-free }()
 			own := newTally()
 			var shown strings.Builder
