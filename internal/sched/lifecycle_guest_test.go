@@ -234,8 +234,8 @@ func attachOnce() string {
 	return "attached"
 }
 
-// TestPlanStorm applies as many plans as come in ten seconds at 1,000 a second, as fast as this machine
-// can: how fast that is depends on what else it does.
+// TestPlanStorm applies the plans of ten seconds at 1,000 a second, as fast as this
+// machine can: how fast that is depends on what else it does.
 func TestPlanStorm(t *testing.T) {
 	requireGuest(t)
 	const n = 10_000

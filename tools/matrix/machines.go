@@ -43,7 +43,7 @@ func machines() []machine {
 	const (
 		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
 		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
-		before  = "(Thread|Peer|Softirq)HoldsNobodyUp|TestRescueOfALightPod|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches"
+		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestRescueOfALightPod|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
@@ -59,7 +59,7 @@ func machines() []machine {
 		{name: "7.2-virtual-delays", packages: engine[:1], only: delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-shares", packages: engine[:1], only: shares, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
-		{name: "6.18-virtual", packages: engine[:1], only: before, kernel: "6.18", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "6.18-virtual", packages: engine[:1], only: older, kernel: "6.18", topology: "1s4c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
