@@ -43,7 +43,7 @@ func machines() []machine {
 	const (
 		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
 		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
-		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestRescueOfALightPod|TestLending|TestSidecarOfOwnCPU|TestLimitPaysForSwitches"
+		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestLending|TestLimitPaysForSwitches"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
