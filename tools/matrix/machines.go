@@ -62,7 +62,7 @@ func machines() []machine {
 		{name: "6.18-virtual", packages: engine[:1], only: older, kernel: "6.18", topology: "1s4c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true, insnNs: 4},
-		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-locks", packages: engine[:1], only: locks, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-soak", packages: engine[:1], only: "TestSoak", kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 16},
 		{name: "6.18-agent", packages: engine[2:], only: lives, kernel: "6.18", topology: "1s4c1t"},
