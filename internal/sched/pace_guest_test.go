@@ -20,8 +20,8 @@ import (
 	"github.com/temper-sched/temper/internal/tier"
 )
 
-// limitSlack is how far from its limit a pod may be over shareTime whose
-// threads always want more.
+// limitSlack is how far from its limit a pod may be, over the span it is watched,
+// whose threads always want more.
 const limitSlack = 0.01
 
 // held is what the scheduler says of a cgroup's limit.

@@ -22,7 +22,7 @@ type machine struct {
 
 	kernel, topology string
 	virtual          bool   // in virtual time: exact, and no matter what else runs
-	insnNs           int    // what an instruction takes, 0: 1 ns; of a slower processor's second the emulator has less to do
+	insnNs           int    // what an instruction takes, 0: 1 ns; more of it is less work for the emulator
 	expect           string // the reason for which the kernel must be refused
 }
 
