@@ -30,7 +30,7 @@ type machine struct {
 var (
 	engine = []string{"./internal/sched", "./cmd/temper", "./cmd/temper-agent"}
 	server = []string{"./internal/bench/load"}
-	node   = []string{"./internal/bench/node"}
+	node   = []string{"./internal/bench/node", "./internal/bench/run"}
 	kube   = []string{"./test/kube"}
 	// They compute in one thread: the race detector would find nothing, in 14 times the time.
 	figures = []string{"./internal/bench/ladder", "./internal/bench/report", "./internal/bench/stats", "./internal/bench/targets", "./internal/bench/verify"}
@@ -59,7 +59,7 @@ func machines() []machine {
 		{name: "7.2-virtual-delays", packages: engine[:1], only: delays, kernel: "7.2", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-limits", packages: engine[:1], only: limits, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-shares", packages: engine[:1], only: shares, kernel: "7.2", topology: "1s4c1t", virtual: true, insnNs: 4},
-		{name: "6.18-virtual", packages: engine[:1], only: older, kernel: "6.18", topology: "1s4c1t", virtual: true, insnNs: 4},
+		{name: "6.18-virtual", packages: engine[:1], only: older, kernel: "6.18", topology: "1s4c1t", virtual: true},
 		{name: "7.2-virtual-llcs", packages: engine[:1], only: "TestWeightsAcrossLLCs", kernel: "7.2", topology: "2s2c1t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-smt", packages: engine[:1], only: fences, kernel: "7.2", topology: "1s2c2t", virtual: true, insnNs: 4},
 		{name: "7.2-virtual-node", packages: node, kernel: "7.2", topology: "1s4c1t", virtual: true},

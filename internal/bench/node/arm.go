@@ -25,6 +25,9 @@ import (
 // attachBound is how long putting the plan in force may take.
 const attachBound = time.Minute
 
+// execEndBound is how long a user's scheduler may take to end when it is told to.
+const execEndBound = 10 * time.Second
+
 // planFile is where the plan lies.
 func (n *node) planFile() string { return filepath.Join(n.dir, "plan.yaml") }
 
@@ -93,8 +96,17 @@ func (n *node) startExec(ctx context.Context) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	// Not in n.started, whose processes nobody else waits for.
-	n.atEnd = append(n.atEnd, func() { _ = cmd.Process.Kill(); <-ended })
+	// Not in n.started, whose processes nobody else waits for. A scheduler that pinned
+	// itself would outlive a kill.
+	n.atEnd = append(n.atEnd, func() {
+		_ = cmd.Cancel()
+		select {
+		case <-ended:
+		case <-time.After(execEndBound):
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	})
 	bound := time.After(attachBound)
 	for {
 		s := sampleSched(0)
@@ -104,6 +116,9 @@ func (n *node) startExec(ctx context.Context) error {
 		select {
 		case err := <-ended:
 			ended <- err
+			if err == nil {
+				err = errors.New("exit status 0")
+			}
 			return fmt.Errorf("run %s: it ended without attaching: %w; it said: %s", n.spec.Arm.Exec.Program, err, strings.TrimSpace(said.String()))
 		case <-bound:
 			return fmt.Errorf("run %s: not attached after %v", n.spec.Arm.Exec.Program, attachBound)
