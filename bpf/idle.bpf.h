@@ -30,6 +30,7 @@ struct search {
 	u32 prev_shift;
 	u64 prev_bit;
 	bool at_once; /* only CPUs that can be preempted at the moment */
+	bool late; /* there were others */
 };
 
 /*
@@ -431,7 +432,7 @@ static __always_inline bool can_preempt_now(s32 cpu)
 #define MAX_AT_ONCE 4
 
 /* Of candidates, the first that can be preempted at once, as a mask. */
-static __always_inline u64 candidate_at_once(const struct search *s, u32 word, u64 candidates)
+static __always_inline u64 candidate_at_once(struct search *s, u32 word, u64 candidates)
 {
 	int i;
 
@@ -443,12 +444,13 @@ static __always_inline u64 candidate_at_once(const struct search *s, u32 word, u
 		cpu = first_candidate(s, word, candidates);
 		if (can_preempt_now(cpu))
 			return cpu_bit(cpu);
+		s->late = true;
 		candidates &= ~cpu_bit(cpu);
 	}
 	return 0;
 }
 
-static __always_inline s32 claim_victim_at(const struct task_struct *p, const struct search *s,
+static __always_inline s32 claim_victim_at(const struct task_struct *p, struct search *s,
 					   u32 victim, u32 word)
 {
 	u64 candidates, *running = preemptible_word(victim, word * 64);
@@ -498,7 +500,7 @@ static __always_inline bool no_victim(const struct task_struct *p, u32 tier)
 	return !(lower & p->cpus_ptr->bits[0]);
 }
 
-/* One pass of pick_victim. */
+/* For pick_victim. */
 __noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
 {
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
@@ -536,22 +538,16 @@ __noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s
 }
 
 /*
- * The CPU to preempt for p, claimed; -1 if none runs a lower tier. The lowest
- * tier goes first, wherever it runs: reclaiming a lent CPU costs no more than
- * taking an open one. One that can be preempted at once is better than any other.
+ * The CPU to preempt for p, claimed; -1 if none that runs a lower tier can be preempted at
+ * once: late, if one can later. The lowest tier goes first, wherever it runs: reclaiming a
+ * lent CPU costs no more than taking an open one.
  */
 static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)
 {
-	s32 cpu = -1;
-
+	s->late = false;
 	if (no_preempt || no_victim(p, s->tier))
 		return -1;
 	s->at_once = has_preempt_count && p->nr_cpus_allowed > 1;
-	if (s->at_once)
-		cpu = find_victim(p, s);
-	if (cpu >= 0)
-		return cpu;
-	s->at_once = false;
 	return find_victim(p, s);
 }
 

@@ -9,6 +9,7 @@
 char _license[] SEC("license") = "GPL";
 
 #define WORK_NS (200ULL * 1000)
+#define LONG_WORK_NS (1500ULL * 1000)
 #define CHOICE_NS (4ULL * 1000)
 
 static __always_inline void work(u64 ns)
@@ -31,14 +32,28 @@ int BPF_PROG(work_for_long, void *item)
 	return 0;
 }
 
+static __always_inline bool is_spinner(void)
+{
+	char name[16] = {};
+
+	return !bpf_get_current_comm(name, sizeof(name)) && name[0] == 's' && name[1] == 'p';
+}
+
 /* A softirq, which no kernel preempts, where a spinner runs. */
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(softirq_for_long, unsigned int vec)
 {
-	char name[16] = {};
-
-	if (!bpf_get_current_comm(name, sizeof(name)) && name[0] == 's' && name[1] == 'p')
+	if (is_spinner())
 		work(WORK_NS);
+	return 0;
+}
+
+/* The same, and on one CPU for much longer than on the others. */
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(softirq_for_longer, unsigned int vec)
+{
+	if (is_spinner())
+		work(bpf_get_smp_processor_id() ? WORK_NS : LONG_WORK_NS);
 	return 0;
 }
 

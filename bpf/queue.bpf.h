@@ -190,12 +190,17 @@ static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_fl
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/* p is queued: a CPU that is idle, or runs a lower tier, comes for it. */
+/*
+ * p is queued: a CPU that is idle, or runs a lower tier, comes for it. Where none can come at
+ * once all are called, as many as a search looks at: of one softirq and an interrupt nobody
+ * knows which ends first.
+ */
 static __always_inline void call_cpu_near(struct task_struct *p, struct task_ctx *tctx,
 					  s32 prev_cpu)
 {
 	struct search s;
 	s32 cpu;
+	int i;
 
 	begin_search(&s, tctx, prev_cpu);
 	cpu = pick_idle(p, &s);
@@ -206,6 +211,17 @@ static __always_inline void call_cpu_near(struct task_struct *p, struct task_ctx
 	cpu = pick_victim(p, &s);
 	if (cpu >= 0) {
 		count_preemption(s.tier);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		return;
+	}
+	if (!s.late)
+		return;
+	count_preemption(s.tier);
+	s.at_once = false;
+	for_each_num(i, 0, MAX_AT_ONCE) {
+		cpu = find_victim(p, &s);
+		if (cpu < 0)
+			break;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }

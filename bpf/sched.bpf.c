@@ -70,7 +70,8 @@ static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s
 		return cpu;
 	}
 	cpu = pick_victim(p, &s);
-	if (cpu < 0 && wakes)
+	/* Sent to a CPU that comes late it would wait there: it queues, for the first that comes. */
+	if (cpu < 0 && wakes && !s.late)
 		cpu = pick_peer(p, tctx, &s);
 	if (cpu < 0)
 		return -1;

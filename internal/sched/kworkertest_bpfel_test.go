@@ -16,9 +16,10 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	kworkertestProgChooseForLong  = "choose_for_long"
-	kworkertestProgSoftirqForLong = "softirq_for_long"
-	kworkertestProgWorkForLong    = "work_for_long"
+	kworkertestProgChooseForLong    = "choose_for_long"
+	kworkertestProgSoftirqForLong   = "softirq_for_long"
+	kworkertestProgSoftirqForLonger = "softirq_for_longer"
+	kworkertestProgWorkForLong      = "work_for_long"
 )
 
 // loadKworkertest returns the embedded CollectionSpec for kworkertest.
@@ -63,9 +64,10 @@ type kworkertestSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kworkertestProgramSpecs struct {
-	ChooseForLong  *ebpf.ProgramSpec `ebpf:"choose_for_long"`
-	SoftirqForLong *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
-	WorkForLong    *ebpf.ProgramSpec `ebpf:"work_for_long"`
+	ChooseForLong    *ebpf.ProgramSpec `ebpf:"choose_for_long"`
+	SoftirqForLong   *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
+	SoftirqForLonger *ebpf.ProgramSpec `ebpf:"softirq_for_longer"`
+	WorkForLong      *ebpf.ProgramSpec `ebpf:"work_for_long"`
 }
 
 // kworkertestMapSpecs contains maps before they are loaded into the kernel.
@@ -116,15 +118,17 @@ type kworkertestVariables struct {
 //
 // It can be passed to loadKworkertestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kworkertestPrograms struct {
-	ChooseForLong  *ebpf.Program `ebpf:"choose_for_long"`
-	SoftirqForLong *ebpf.Program `ebpf:"softirq_for_long"`
-	WorkForLong    *ebpf.Program `ebpf:"work_for_long"`
+	ChooseForLong    *ebpf.Program `ebpf:"choose_for_long"`
+	SoftirqForLong   *ebpf.Program `ebpf:"softirq_for_long"`
+	SoftirqForLonger *ebpf.Program `ebpf:"softirq_for_longer"`
+	WorkForLong      *ebpf.Program `ebpf:"work_for_long"`
 }
 
 func (p *kworkertestPrograms) Close() error {
 	return _KworkertestClose(
 		p.ChooseForLong,
 		p.SoftirqForLong,
+		p.SoftirqForLonger,
 		p.WorkForLong,
 	)
 }
