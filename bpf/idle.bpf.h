@@ -30,7 +30,7 @@ struct search {
 	u32 prev_shift;
 	u64 prev_bit;
 	bool at_once; /* only CPUs that can be preempted at the moment */
-	bool late; /* there were others */
+	bool late; /* there were others, which can later */
 };
 
 /*
@@ -428,7 +428,7 @@ static __always_inline bool can_preempt_now(s32 cpu)
 	return !count || !(*(volatile int *)count & PREEMPT_COUNT_BITS);
 }
 
-/* CPUs that a search looks at so closely. */
+/* CPUs that a search looks at so closely, and that are called where none can come at once. */
 #define MAX_AT_ONCE 4
 
 /* Of candidates, the first that can be preempted at once, as a mask. */
@@ -500,7 +500,7 @@ static __always_inline bool no_victim(const struct task_struct *p, u32 tier)
 	return !(lower & p->cpus_ptr->bits[0]);
 }
 
-/* For pick_victim. */
+/* Claims a CPU that runs a lower tier: as pick_victim says, or without at_once any. */
 __noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
 {
 	s32 prev = s->prev_word * 64 + s->prev_shift, cpu;
@@ -539,7 +539,7 @@ __noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s
 
 /*
  * The CPU to preempt for p, claimed; -1 if none that runs a lower tier can be preempted at
- * once: late, if one can later. The lowest tier goes first, wherever it runs: reclaiming a
+ * once; s->late says whether one can later. The lowest tier goes first, wherever it runs: reclaiming a
  * lent CPU costs no more than taking an open one.
  */
 static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)

@@ -192,8 +192,8 @@ static __always_inline void insert_on(struct task_struct *p, s32 cpu, u64 enq_fl
 
 /*
  * p is queued: a CPU that is idle, or runs a lower tier, comes for it. Where none can come at
- * once all are called, as many as a search looks at: of one softirq and an interrupt nobody
- * knows which ends first.
+ * once several are called, and the first that can takes p: of a softirq and an interrupt
+ * nobody knows which ends first.
  */
 static __always_inline void call_cpu_near(struct task_struct *p, struct task_ctx *tctx,
 					  s32 prev_cpu)

@@ -4,7 +4,7 @@
  *
  *   wakeup ──► idle CPU: own fence, open CPUs, lent CPUs ──► its local queue
  *                │ none
- *                ├─ a CPU runs a lower tier ──► its local queue, preempting
+ *                ├─ a CPU runs a lower tier, preemptible now ──► its local queue, preempting
  *                ├─ its group is behind a peer's ──► the peer's CPU, preempting
  *                └─ no ──► queue of (tier, LLC), by the group's virtual time
  *   dispatch: rescued tasks, then tiers by rank; own LLC mostly first.
@@ -70,7 +70,7 @@ static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s
 		return cpu;
 	}
 	cpu = pick_victim(p, &s);
-	/* Sent to a CPU that comes late it would wait there: it queues, for the first that comes. */
+	/* Late: it queues, for the first that can (call_cpu_near), and passes no peer. */
 	if (cpu < 0 && wakes && !s.late)
 		cpu = pick_peer(p, tctx, &s);
 	if (cpu < 0)

@@ -116,10 +116,7 @@ func (n *node) startExec(ctx context.Context) error {
 		select {
 		case err := <-ended:
 			ended <- err
-			if err == nil {
-				err = errors.New("exit status 0")
-			}
-			return fmt.Errorf("run %s: it ended without attaching: %w; it said: %s", n.spec.Arm.Exec.Program, err, strings.TrimSpace(said.String()))
+			return fmt.Errorf("run %s: it ended without attaching: %s; it said: %s", n.spec.Arm.Exec.Program, cmd.ProcessState, strings.TrimSpace(said.String()))
 		case <-bound:
 			return fmt.Errorf("run %s: not attached after %v", n.spec.Arm.Exec.Program, attachBound)
 		case <-ctx.Done():

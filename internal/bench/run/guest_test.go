@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// schedule is somebody's sched_ext scheduler, which its end detaches. By its argument it
-// leaves so long after it has attached.
+// schedule is somebody's sched_ext scheduler: pinned, and detached when it is told to end, or
+// so long after it attached as its argument says.
 func schedule(ctx context.Context, args []string) error {
 	leaves := time.Hour
 	if len(args) > 0 {
@@ -76,16 +76,24 @@ func schedule(ctx context.Context, args []string) error {
 	return s.Detach()
 }
 
+// requireVirtualTime skips a test that takes over the machine that it runs on, and whose
+// windows are valid however busy the host is.
+func requireVirtualTime(t *testing.T) {
+	t.Helper()
+	if os.Getenv("TEMPER_GUEST") == "1" && os.Getenv("TEMPER_VIRTUAL_TIME") == "1" {
+		return
+	}
+	const how = "needs virtual time: run it by make guest PKG=./internal/bench/run MODE=deterministic"
+	if os.Getenv("REQUIRE_ALL") == "1" {
+		t.Fatal(how)
+	}
+	t.Skip(how)
+}
+
 // onThisMachine is a campaign by --on host, of one seed and short windows.
 func onThisMachine(t *testing.T, arms ...string) *Campaign {
 	t.Helper()
-	if os.Getenv("TEMPER_GUEST") != "1" || os.Getenv("TEMPER_VIRTUAL_TIME") != "1" {
-		const how = "takes over the machine that it runs on: run it by make guest PKG=./internal/bench/run MODE=deterministic"
-		if os.Getenv("REQUIRE_ALL") == "1" {
-			t.Fatal(how)
-		}
-		t.Skip(how)
-	}
+	requireVirtualTime(t)
 	burst, err := scenarios.Find("burst")
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +149,7 @@ func kept(t *testing.T, c *Campaign) []bench.Record {
 	return records
 }
 
-// A machine that nobody emulates: its kernel, its CPUs and a scheduler that a user brings.
+// By --on host: this machine's own kernel and CPUs, under its scheduler and one that a user brings.
 func TestMeasuresThisMachine(t *testing.T) {
 	c := onThisMachine(t, "eevdf", "exec:SELF")
 	c.Arms[1].Exec.Args = []string{"schedule"}
