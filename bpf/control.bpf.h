@@ -122,15 +122,16 @@ int temper_apply(struct temper_apply_args *args)
 	return 0;
 }
 
-/* Who waits in the queue of a tier it no longer has is moved at once. */
+/*
+ * Who waits in the queue of a tier it no longer has is moved at once: the timer
+ * fires. Not by a call, or the verifier would walk all that the timer does again.
+ */
 SEC("syscall")
 int temper_requeue(void *ctx)
 {
 	struct control *control = lookup_control();
 
-	if (control && control->live)
-		rescue_all();
-	return 0;
+	return control && control->live ? bpf_timer_start(&control->timer, 0, 0) : 0;
 }
 
 /*
