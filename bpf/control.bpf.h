@@ -123,8 +123,8 @@ int temper_apply(struct temper_apply_args *args)
 }
 
 /*
- * Who waits in the queue of a tier it no longer has is moved at once: the timer
- * fires. Not by a call, or the verifier would walk all that the timer does again.
+ * Who waits in the queue of a tier it no longer has is moved at once, by the timer, or
+ * by its next pass if it runs already. verifier: a call would be walked once more.
  */
 SEC("syscall")
 int temper_requeue(void *ctx)
