@@ -11,6 +11,7 @@ char _license[] SEC("license") = "GPL";
 #define WORK_NS (200ULL * 1000)
 #define LONG_WORK_NS (1500ULL * 1000)
 #define CHOICE_NS (4ULL * 1000)
+#define HOTPLUG_NS (25ULL * 1000 * 1000)
 
 static __always_inline void work(u64 ns)
 {
@@ -63,5 +64,14 @@ int BPF_PROG(choose_for_long, struct task_struct *p, int prev_cpu, int flags, in
 {
 	scx_bpf_kick_cpu(cpu, 0);
 	work(CHOICE_NS);
+	return 0;
+}
+
+/* What a CPU does on its way offline: longer than the kernel's own slice of 20 ms. */
+SEC("tp_btf/cpuhp_enter")
+int BPF_PROG(offline_for_long, unsigned int cpu, int target, int step)
+{
+	if (target < step && ((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
+		work(HOTPLUG_NS);
 	return 0;
 }

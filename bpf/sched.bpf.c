@@ -384,14 +384,20 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 /*
  * I3, for a CPU that goes idle: its bit in the idle mask is set by now. Of an
  * enqueue that found it busy and this look at the queues one sees the other.
- * One on its way offline is let go: it dispatches no more, and kicked it never dies.
+ * One on its way offline is let go: it dispatches no more, and kicked it never dies. But
+ * whoever's slice ends there the kernel puts into that CPU's own queue, and idles.
  */
 void SCHED_OP(update_idle, s32 cpu, bool idle)
 {
 	struct cpu_ctx *cctx;
 
-	if (!idle || !mask_has(&online, cpu))
+	if (!idle)
 		return;
+	if (!mask_has(&online, cpu)) {
+		if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+			scx_bpf_kick_cpu(cpu, 0);
+		return;
+	}
 	cctx = try_lookup_cpu(cpu);
 	if (cctx && (is_overtaken(cctx, TEMPER_TIERS) || cctx->rescues))
 		scx_bpf_kick_cpu(cpu, 0);

@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	kworkertestProgChooseForLong    = "choose_for_long"
+	kworkertestProgOfflineForLong   = "offline_for_long"
 	kworkertestProgSoftirqForLong   = "softirq_for_long"
 	kworkertestProgSoftirqForLonger = "softirq_for_longer"
 	kworkertestProgWorkForLong      = "work_for_long"
@@ -65,6 +66,7 @@ type kworkertestSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kworkertestProgramSpecs struct {
 	ChooseForLong    *ebpf.ProgramSpec `ebpf:"choose_for_long"`
+	OfflineForLong   *ebpf.ProgramSpec `ebpf:"offline_for_long"`
 	SoftirqForLong   *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
 	SoftirqForLonger *ebpf.ProgramSpec `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.ProgramSpec `ebpf:"work_for_long"`
@@ -119,6 +121,7 @@ type kworkertestVariables struct {
 // It can be passed to loadKworkertestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kworkertestPrograms struct {
 	ChooseForLong    *ebpf.Program `ebpf:"choose_for_long"`
+	OfflineForLong   *ebpf.Program `ebpf:"offline_for_long"`
 	SoftirqForLong   *ebpf.Program `ebpf:"softirq_for_long"`
 	SoftirqForLonger *ebpf.Program `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.Program `ebpf:"work_for_long"`
@@ -127,6 +130,7 @@ type kworkertestPrograms struct {
 func (p *kworkertestPrograms) Close() error {
 	return _KworkertestClose(
 		p.ChooseForLong,
+		p.OfflineForLong,
 		p.SoftirqForLong,
 		p.SoftirqForLonger,
 		p.WorkForLong,

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/temper-sched/temper/internal/policy"
@@ -309,11 +310,24 @@ func tellsOfIdle(t *testing.T) bool {
 
 func TestHotplug(t *testing.T) {
 	requireGuest(t)
+	hotplug(t, 10)
+}
+
+// The kernel's thread uses its slice up on the way: it must go on all the same.
+func TestSlowHotplug(t *testing.T) {
+	requireGuest(t)
+	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.OfflineForLong })
+	hotplug(t, 1)
+}
+
+// hotplug takes each CPU but the first off line and on again, a number of times.
+func hotplug(t *testing.T, times int) {
+	t.Helper()
 	s := attach(t, Config{})
 	low := testCgroup(t, "low")
 	apply(t, s, planGroup(t, low, policy.Group{Tier: tier.Background}))
 	spinners(t, low, 8, -1)
-	for range 10 {
+	for range times {
 		for cpu := 1; cpu < len(readTopology(t)); cpu++ {
 			for _, value := range []string{"0", "1"} {
 				setOnline(t, cpu, value)
