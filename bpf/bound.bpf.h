@@ -50,7 +50,8 @@ __noinline u32 bound_tier(struct task_struct *p __arg_trusted)
 /*
  * Whoever waits in the CPU's own queue was placed there to run at once, and p, before it,
  * would hold it up until p sleeps. So p stands behind: each of them begins to run, and
- * makes way at once (make_way), unless it outranks p.
+ * makes way at once (make_way), unless it outranks p, or p is a kernel thread whose slice
+ * has ended: one that is always busy takes turns.
  */
 static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 enq_flags)
 {
@@ -58,8 +59,10 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 	u32 tier = bound_tier(p);
 	bool outranked = cctx && cctx->tier < tier;
 	bool waits = put_off_leave(p) || outranked;
+	bool alone = scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0;
 
 	if (cctx) {
+		cctx->bound_turns = !alone && !(enq_flags & SCX_ENQ_WAKEUP) && is_per_cpu_kthread(p);
 		if (!cctx->bound_waits || tier < cctx->bound_tier)
 			cctx->bound_tier = tier;
 		cctx->bound_waits = true;
@@ -67,7 +70,7 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 		if (!outranked)
 			withdraw_cpu(cctx, cpu);
 	}
-	if (!waits && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0)
+	if (!waits && alone)
 		enq_flags |= SCX_ENQ_PREEMPT;
 	else if (!waits && cctx && cctx->tier < TEMPER_TIERS)
 		/* Not another kernel thread: two would preempt each other without end. */
@@ -85,16 +88,20 @@ static __always_inline bool may_be_first_by_chance(const struct task_ctx *tctx, 
 	return !queued && tctx->tier > TEMPER_CRITICAL && tctx->tier < TEMPER_BACKGROUND;
 }
 
-/* p begins to run. It is placed anew if somebody waits here whom it must make way for. */
+/*
+ * p begins to run. It is placed anew if somebody waits here whom it must make way for. Out of
+ * a queue it came because no other CPU could be had: where turns are taken this one is its own.
+ */
 static __always_inline void make_way(struct task_struct *p, struct task_ctx *tctx,
-				     struct cpu_ctx *cctx, s32 cpu)
+				     struct cpu_ctx *cctx, s32 cpu, bool queued)
 {
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0) {
 		cctx->bound_waits = false;
 	} else if (!is_bound_to_cpu(p) && tctx->leaving < LEAVING &&
 		   (!cctx->bound_waits || tctx->tier >= cctx->bound_tier)) {
 		withdraw_cpu(cctx, cpu);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		if (!cctx->bound_turns || !queued)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
 }
 

@@ -35,6 +35,7 @@ struct cpu_ctx {
 	u32 rescues; /* tasks in this CPU's rescue queue */
 	u32 bound_tier; /* the highest of those, if any; a kernel thread's counts as critical */
 	bool bound_waits; /* in this CPU's own queue, most likely: tasks that may run nowhere else */
+	bool bound_turns; /* the last of those, a kernel thread, has had a slice, and others wait */
 	bool released; /* it was critical and no longer is: others may be let in */
 	bool releases; /* cpu_release is at work: programs called by the kernel meanwhile nest */
 	bool fetched_idle; /* what runs next was fetched from a queue by the idle CPU */

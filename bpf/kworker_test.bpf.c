@@ -10,6 +10,7 @@ char _license[] SEC("license") = "GPL";
 
 #define WORK_NS (200ULL * 1000)
 #define LONG_WORK_NS (1500ULL * 1000)
+#define MORE_THAN_A_SLICE_NS (20ULL * 1000 * 1000)
 #define CHOICE_NS (4ULL * 1000)
 #define HOTPLUG_NS (25ULL * 1000 * 1000)
 
@@ -30,6 +31,16 @@ int BPF_PROG(work_for_long, void *item)
 {
 	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
 		work(WORK_NS);
+	return 0;
+}
+
+/* The same of CPU 1 alone, until its slice is over. */
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(work_for_longer, void *item)
+{
+	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1 &&
+	    bpf_get_smp_processor_id() == 1)
+		work(MORE_THAN_A_SLICE_NS);
 	return 0;
 }
 

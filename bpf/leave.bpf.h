@@ -30,12 +30,15 @@ struct return_work {
 	struct bpf_task_work work;
 };
 
-/* Thread id -> its work at the next return to user mode. Deleted when the thread exits. */
+/*
+ * A thread's address -> its work at the next return to user mode. Deleted when the thread
+ * exits; by then its id may be another one (exec).
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
-	__type(key, u32);
+	__type(key, u64);
 	__type(value, struct return_work);
 } return_works SEC(".maps");
 
@@ -107,13 +110,13 @@ static __always_inline bool put_off_leave(struct task_struct *p)
 static __always_inline int ask_for_leave(struct task_struct *p, struct task_ctx *tctx)
 {
 	struct return_work *work, none = {};
-	u32 pid = p->pid;
+	u64 thread = (u64)p;
 
-	work = bpf_map_lookup_elem(&return_works, &pid);
+	work = bpf_map_lookup_elem(&return_works, &thread);
 	if (!work) {
 		tctx->has_work = true;
-		bpf_map_update_elem(&return_works, &pid, &none, BPF_NOEXIST);
-		work = bpf_map_lookup_elem(&return_works, &pid);
+		bpf_map_update_elem(&return_works, &thread, &none, BPF_NOEXIST);
+		work = bpf_map_lookup_elem(&return_works, &thread);
 	}
 	return work ? at_return_to_user(p, &work->work, &return_works, leave) : -12; /* ENOMEM */
 }

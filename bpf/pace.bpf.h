@@ -467,14 +467,13 @@ static int gate_opens(void *map, u32 *key, struct gate *g)
 /* Of a thread that exits, or leaves for another class, nothing stays. */
 static __always_inline void forget_thread(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 now = pace_now();
-	u32 pid = p->pid;
+	u64 now = pace_now(), thread = (u64)p;
 	u64 granted;
 	int i;
 
 	pace_unparked(tctx, now);
 	if (tctx->has_work)
-		bpf_map_delete_elem(&return_works, &pid);
+		bpf_map_delete_elem(&return_works, &thread);
 	if (!tctx->gates.slots[0])
 		return;
 	end_at_gates(tctx, 0, 0, now);

@@ -47,8 +47,21 @@ static __always_inline void expect_rescue(s32 cpu)
 	/* A hint: the timer's next pass counts. */
 	if (cctx && !cctx->rescues)
 		cctx->rescues = 1;
-	if (scx_bpf_test_and_clear_cpu_idle(cpu))
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	/* One that was claimed, and not woken, has no bit and must look as well. */
+	scx_bpf_test_and_clear_cpu_idle(cpu);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/*
+ * All CPUs that p may use are on their way offline, and serve no queue. Who runs there the
+ * kernel moves elsewhere: from that CPU's own queue p does.
+ */
+static __always_inline void push_off(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL_ON | cpu, 0))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 /* Give p, out of any queue, to a CPU that will serve it. */
@@ -61,6 +74,8 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	bool anywhere = p->nr_cpus_allowed >= nr_online;
 
 	one_copy(tier);
+	if (cpu < 0)
+		push_off(it, p);
 	if (cpu < 0 || !cctx || tier >= TEMPER_TIERS)
 		return false;
 	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);

@@ -123,6 +123,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	u64 place_flags;
 	s32 cpu = -1;
 
+	one_copy(prev_cpu);
 	if (is_bound_to_cpu(p)) {
 		enqueue_bound(p, prev_cpu, enq_flags);
 		return;
@@ -290,7 +291,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	generation = current_generation();
 	lend = plan_lend(generation);
 	/* One that may not stay is enqueued after this, and placed anew, or parked. */
-	if (tctx && (tctx->leaving >= LEAVING || !may_stay(prev, tctx, lend, cpu)))
+	if (tctx && (tctx->leaving >= LEAVING ||
+		     (!may_stay(prev, tctx, lend, cpu) && !is_bound_to_cpu(prev))))
 		tctx = NULL;
 	if (tctx)
 		prev_tier = tctx->tier;
@@ -353,7 +355,7 @@ void SCHED_OP(running, struct task_struct *p)
 	publish(p, tctx, cctx, cpu);
 	mend_clock(cctx, cpu);
 	if (cctx->bound_waits || may_be_first_by_chance(tctx, queued))
-		make_way(p, tctx, cctx, cpu);
+		make_way(p, tctx, cctx, cpu, queued);
 }
 
 void SCHED_OP(stopping, struct task_struct *p, bool runnable)
@@ -384,8 +386,7 @@ void SCHED_OP(stopping, struct task_struct *p, bool runnable)
 /*
  * I3, for a CPU that goes idle: its bit in the idle mask is set by now. Of an
  * enqueue that found it busy and this look at the queues one sees the other.
- * One on its way offline is let go: it dispatches no more, and kicked it never dies. But
- * whoever's slice ends there the kernel puts into that CPU's own queue, and idles.
+ * One on its way offline is let go: it dispatches no more, and kicked it never dies.
  */
 void SCHED_OP(update_idle, s32 cpu, bool idle)
 {
@@ -393,9 +394,11 @@ void SCHED_OP(update_idle, s32 cpu, bool idle)
 
 	if (!idle)
 		return;
+	/* The last to run was put back there, and the kernel idles all the same (docs/traps.md). */
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+		scx_bpf_kick_cpu(cpu, 0);
 	if (!mask_has(&online, cpu)) {
-		if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
-			scx_bpf_kick_cpu(cpu, 0);
+		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return;
 	}
 	cctx = try_lookup_cpu(cpu);

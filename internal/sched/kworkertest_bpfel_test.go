@@ -21,6 +21,7 @@ const (
 	kworkertestProgSoftirqForLong   = "softirq_for_long"
 	kworkertestProgSoftirqForLonger = "softirq_for_longer"
 	kworkertestProgWorkForLong      = "work_for_long"
+	kworkertestProgWorkForLonger    = "work_for_longer"
 )
 
 // loadKworkertest returns the embedded CollectionSpec for kworkertest.
@@ -70,6 +71,7 @@ type kworkertestProgramSpecs struct {
 	SoftirqForLong   *ebpf.ProgramSpec `ebpf:"softirq_for_long"`
 	SoftirqForLonger *ebpf.ProgramSpec `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.ProgramSpec `ebpf:"work_for_long"`
+	WorkForLonger    *ebpf.ProgramSpec `ebpf:"work_for_longer"`
 }
 
 // kworkertestMapSpecs contains maps before they are loaded into the kernel.
@@ -125,6 +127,7 @@ type kworkertestPrograms struct {
 	SoftirqForLong   *ebpf.Program `ebpf:"softirq_for_long"`
 	SoftirqForLonger *ebpf.Program `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.Program `ebpf:"work_for_long"`
+	WorkForLonger    *ebpf.Program `ebpf:"work_for_longer"`
 }
 
 func (p *kworkertestPrograms) Close() error {
@@ -134,6 +137,7 @@ func (p *kworkertestPrograms) Close() error {
 		p.SoftirqForLong,
 		p.SoftirqForLonger,
 		p.WorkForLong,
+		p.WorkForLonger,
 	)
 }
 

@@ -41,7 +41,7 @@ var (
 // machines are in the order in which a fault shows soonest.
 func machines() []machine {
 	const (
-		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves"
+		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves|TestBusyKernelThread"
 		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
 		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestLending|TestLimitPaysForSwitches"
 		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"

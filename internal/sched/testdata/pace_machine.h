@@ -118,13 +118,16 @@ static void scx_bpf_kick_cpu(u32 cpu, u64 flags)
 
 static void *bpf_map_lookup_elem(void *map, const void *key)
 {
-	u32 k = *(const u32 *)key;
+	u32 k;
 
+	if (map == &return_works)
+		return &thread_of((struct task_struct *)*(const u64 *)key)->work;
+	k = *(const u32 *)key;
 	if (map == &gates)
 		return k < NR_SLOTS ? &gate_store[k] : NULL;
 	if (map == &grant_timers)
 		return k < nr_cpus ? &timer_store[k] : NULL;
-	return map == &return_works ? &threads[k % MAX_THREADS].work : NULL;
+	return NULL;
 }
 
 static long bpf_map_pop_elem(void *map, u32 *value)
