@@ -62,7 +62,8 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 	bool alone = scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) <= 0;
 
 	if (cctx) {
-		cctx->bound_turns = !alone && !(enq_flags & SCX_ENQ_WAKEUP) && is_per_cpu_kthread(p);
+		cctx->bound_turns =
+			!alone && !(enq_flags & SCX_ENQ_WAKEUP) && is_per_cpu_kthread(p);
 		if (!cctx->bound_waits || tier < cctx->bound_tier)
 			cctx->bound_tier = tier;
 		cctx->bound_waits = true;

@@ -82,7 +82,8 @@ int BPF_PROG(choose_for_long, struct task_struct *p, int prev_cpu, int flags, in
 SEC("tp_btf/cpuhp_enter")
 int BPF_PROG(offline_for_long, unsigned int cpu, int target, int step)
 {
-	if (target < step && ((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
+	if (target < step &&
+	    ((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
 		work(HOTPLUG_NS);
 	return 0;
 }
