@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,16 +73,24 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:min(len(s), most)], "?")
 }
 
-// milliCPU is what the scheduler counts for the pod. Init containers run before
-// the others, one at a time, beside the sidecars that started before them.
+// milliCPU is what the scheduler counts for the pod, and while a resize is not
+// granted what kubelet counts. Init containers run before the others, one at a
+// time, beside the sidecars that started before them.
 func milliCPU(p *corev1.Pod) int64 {
+	var granted, grantedInit []corev1.ContainerStatus // that hold instead of the spec
+	if awaitsResize(p) {
+		if _, ok := p.Status.AllocatedResources[corev1.ResourceCPU]; ok { // the whole sum
+			return cpuOf(p.Status.AllocatedResources)
+		}
+		granted, grantedInit = p.Status.ContainerStatuses, p.Status.InitContainerStatuses
+	}
 	var running, sidecars, starting int64
 	for i := range p.Spec.Containers {
-		running = bounded(running + cpuOf(p.Spec.Containers[i].Resources.Requests))
+		running = bounded(running + cpuOf(requests(&p.Spec.Containers[i], granted)))
 	}
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
-		own := cpuOf(c.Resources.Requests)
+		own := cpuOf(requests(c, grantedInit))
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = bounded(sidecars + own)
 			own = 0
@@ -95,6 +104,31 @@ func milliCPU(p *corev1.Pod) int64 {
 		}
 	}
 	return bounded(total + cpuOf(p.Spec.Overhead))
+}
+
+// awaitsResize tells whether the spec is a wish: kubelet has put a resize in
+// place off or cannot do it, or has not seen the spec yet, as those tell that
+// observe generations.
+func awaitsResize(p *corev1.Pod) bool {
+	if seen := p.Status.ObservedGeneration; seen != 0 && seen < p.Generation {
+		return true
+	}
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
+	})
+}
+
+// requests are those of the container that kubelet has granted by these
+// statuses; those of the spec where they do not say.
+func requests(c *corev1.Container, granted []corev1.ContainerStatus) corev1.ResourceList {
+	at := slices.IndexFunc(granted, func(s corev1.ContainerStatus) bool { return s.Name == c.Name })
+	switch {
+	case at >= 0 && granted[at].AllocatedResources != nil:
+		return granted[at].AllocatedResources
+	case at >= 0 && granted[at].Resources != nil: // a resize under way is not in it yet
+		return granted[at].Resources.Requests
+	}
+	return c.Resources.Requests
 }
 
 // cpuOf looks at the order of magnitude first: of 1e10100000, which API servers

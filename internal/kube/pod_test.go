@@ -16,6 +16,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/tier"
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 var (
@@ -111,6 +112,115 @@ func TestMilliCPU(t *testing.T) {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})
+	}
+}
+
+// named is a container, and its status that says what kubelet granted and what
+// is in force of that; "" says nothing.
+func named(name string, wish corev1.Container, granted, enacted string) (corev1.Container, corev1.ContainerStatus) {
+	wish.Name = name
+	status := corev1.ContainerStatus{Name: name}
+	if granted != "" {
+		status.AllocatedResources = cpuList(granted)
+	}
+	if enacted != "" {
+		status.Resources = &corev1.ResourceRequirements{Requests: cpuList(enacted)}
+	}
+	return wish, status
+}
+
+// resized is a pod with one container whose resize waits.
+func resized(wish, granted, enacted string) *corev1.Pod {
+	c, status := named("c", cpu(wish, false), granted, enacted)
+	return pod(func(p *corev1.Pod) {
+		p.Spec.Containers = []corev1.Container{c}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred}}
+	})
+}
+
+func TestMilliCPUOfAResize(t *testing.T) {
+	for name, test := range map[string]struct {
+		wish, granted, enacted string
+		change                 func(*corev1.Pod)
+		want                   int64
+	}{
+		"deferred":                            {wish: "7", granted: "2", enacted: "2", want: 2000},
+		"of a status that says neither":       {wish: "7", want: 7000},
+		"kubelet tells only what is in force": {wish: "7", enacted: "2", want: 2000},
+		"another one is under way":            {wish: "7", granted: "3", enacted: "2", want: 3000},
+		"infeasible": {wish: "16", granted: "2", enacted: "2", want: 2000, change: func(p *corev1.Pod) {
+			p.Status.Conditions[0].Reason = corev1.PodReasonInfeasible
+		}},
+		"granted": {wish: "3", granted: "3", enacted: "2", want: 3000, change: func(p *corev1.Pod) {
+			p.Status.Conditions[0].Type = corev1.PodResizeInProgress
+		}},
+		"no longer pending": {wish: "3", granted: "2", enacted: "2", want: 3000, change: func(p *corev1.Pod) {
+			p.Status.Conditions[0].Status = corev1.ConditionFalse
+		}},
+		"not seen yet": {wish: "7", granted: "2", enacted: "2", want: 2000, change: func(p *corev1.Pod) {
+			p.Status.Conditions, p.Generation, p.Status.ObservedGeneration = nil, 2, 1
+		}},
+		"seen and granted": {wish: "7", granted: "7", enacted: "2", want: 7000, change: func(p *corev1.Pod) {
+			p.Status.Conditions, p.Generation, p.Status.ObservedGeneration = nil, 2, 2
+		}},
+		"a kubelet that observes no generations": {wish: "7", granted: "2", enacted: "2", want: 7000, change: func(p *corev1.Pod) {
+			p.Status.Conditions, p.Generation = nil, 2
+		}},
+		"no CPU before": {wish: "7", want: 0, change: func(p *corev1.Pod) {
+			memory := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+			p.Status.ContainerStatuses[0].Resources = &corev1.ResourceRequirements{Requests: memory}
+		}},
+		"a sidecar and an init container before it": {wish: "7", granted: "2", enacted: "2", want: 2500, change: func(p *corev1.Pod) {
+			sidecar, status := named("s", cpu("4", true), "500m", "500m")
+			p.Spec.InitContainers = []corev1.Container{cpu("1", false), sidecar}
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{status}
+		}},
+		"of the pod, with its overhead": {wish: "1", granted: "1", enacted: "1", want: 3100, change: func(p *corev1.Pod) {
+			p.Spec.Resources, p.Spec.Overhead = &corev1.ResourceRequirements{Requests: cpuList("7")}, cpuList("100m")
+			p.Status.AllocatedResources = cpuList("3100m")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := resized(test.wish, test.granted, test.enacted)
+			if test.change != nil {
+				test.change(p)
+			}
+			if got := milliCPU(p); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestAResizeThatWaitsMovesNoFence: of two critical pods the older one asks for
+// nearly all of the node, or more; both keep what they have.
+func TestAResizeThatWaitsMovesNoFence(t *testing.T) {
+	critical := int32(1_000_000)
+	var top topology.Topology
+	for id := range 8 {
+		top.CPUs = append(top.CPUs, topology.CPU{ID: id, Core: id, Online: true})
+	}
+	decide := func(prev policy.Plan, older *corev1.Pod) policy.Plan {
+		older.Spec.Priority = &critical
+		newer := resized("2", "2", "2")
+		newer.UID, newer.Spec.Priority, newer.CreationTimestamp = "bbbb-2", &critical, metav1.NewTime(created.Add(time.Hour))
+		obs := policy.Observation{Topology: top}
+		for i, p := range []*corev1.Pod{older, newer} {
+			of, _ := podOf(p, thresholds)
+			of.Cgroup, of.ID = "/kubepods/pod"+of.UID, uint64(1+i)
+			obs.Pods = append(obs.Pods, of)
+		}
+		return policy.Decide(prev, obs)
+	}
+	before := decide(policy.Plan{}, resized("2", "2", "2"))
+	if len(before.Groups) != 2 || len(before.Groups[0].Fence) != 2 || len(before.Groups[1].Fence) != 2 {
+		t.Fatalf("before any resize: %+v", before)
+	}
+	for _, wish := range []string{"7", "16"} {
+		if diff := cmp.Diff(before, decide(before, resized(wish, "2", "2"))); diff != "" {
+			t.Errorf("with a wish for %s CPUs: %s", wish, diff)
+		}
 	}
 }
 

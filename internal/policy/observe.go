@@ -38,7 +38,8 @@ type Pod struct {
 	Created   time.Time `json:"created"` // of pods that do not all fit, the newest go without a fence
 	Tier      tier.Tier `json:"tier"`
 	Why       string    `json:"why"` // it has this tier
-	// MilliCPU is what its containers request, in thousandths of a CPU.
+	// MilliCPU is what its containers request and kubelet has granted, in
+	// thousandths of a CPU.
 	MilliCPU int64 `json:"milli_cpu"`
 	// Cgroup and ID are empty until its cgroup is found.
 	Cgroup string `json:"cgroup,omitempty"`
