@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 )
 
 const (
-	// maxConns is how many may ask at a time; further ones wait to be accepted.
-	maxConns = 64
+	// maxConns is how many connections may be open, and maxConnsFrom how many of
+	// one address: more than whoever scrapes or probes has.
+	maxConns     = 64
+	maxConnsFrom = 8
 	// staleAfter is how long the loop may be silent until the agent is unwell.
 	staleAfter = 5 * time.Second
 	// shutdownWithin lets a scrape that began end.
@@ -39,7 +42,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 		_ = s.Shutdown(end) // who still asks then is cut off by the process's end
 	})
 	defer stop()
-	if err := s.Serve(newLimited(l, maxConns)); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(newLimited(l)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	return nil
@@ -86,48 +89,72 @@ func (a *Agent) health(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// limited accepts a bounded number of connections at a time.
+// limited accepts a bounded number of connections, of each address a few: what
+// one holds open and lets idle shall not make kubelet's probes wait.
 type limited struct {
 	net.Listener
-	slots chan struct{}
-	done  chan struct{}
-	close sync.Once
+
+	mu   sync.Mutex
+	from map[string]int // how many each address has, one that was ended until its handler is
+	open []*limitedConn // the oldest first
 }
 
-func newLimited(l net.Listener, n int) *limited {
-	return &limited{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
+func newLimited(l net.Listener) *limited {
+	return &limited{Listener: l, from: map[string]int{}}
 }
 
-// Accept waits for a slot first.
+// Accept returns the next connection that may stay.
 func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := l.admit(c); admitted != nil {
+			return admitted, nil
+		}
+		_ = c.Close()
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitedConn{Conn: c, free: func() { <-l.slots }}, nil
 }
 
-// Close also ends an Accept that waits for a slot.
-func (l *limited) Close() error {
-	l.close.Do(func() { close(l.done) })
-	return l.Listener.Close()
+// admit returns nil if the address has its share. A connection beyond all that
+// may be open ends the oldest: however many addresses there are, the newest is
+// answered. The server gives up the one that ended at its next read or write.
+func (l *limited) admit(c net.Conn) *limitedConn {
+	from, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.from[from] >= maxConnsFrom {
+		return nil
+	}
+	if len(l.open) >= maxConns {
+		_ = l.open[0].Conn.Close()
+		l.open = slices.Delete(l.open, 0, 1)
+	}
+	admitted := &limitedConn{Conn: c, of: l, address: from}
+	l.from[from]++
+	l.open = append(l.open, admitted)
+	return admitted
+}
+
+func (l *limited) forget(c *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.from[c.address]--; l.from[c.address] == 0 {
+		delete(l.from, c.address)
+	}
+	l.open = slices.DeleteFunc(l.open, func(o *limitedConn) bool { return o == c })
 }
 
 type limitedConn struct {
 	net.Conn
-	once sync.Once
-	free func()
+	of      *limited
+	address string
+	once    sync.Once
 }
 
-// Close gives the slot back, once.
+// Close makes room for another one, once.
 func (c *limitedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(c.free)
-	return err
+	c.once.Do(func() { c.of.forget(c) })
+	return c.Conn.Close()
 }
