@@ -35,6 +35,8 @@ const (
 	roleEnv   = "TEMPER_TEST_ROLE"
 	agentPort = "127.0.0.1:19464"
 	pinDir    = sched.DefaultPinDir
+	// ownProbeDir is where the agent's probe is pinned while it has no scheduler.
+	ownProbeDir = pinDir + "_own_probe"
 )
 
 // TestMain makes the test binary the agent, where a test starts it as one: so it
@@ -115,6 +117,7 @@ func (b *bed) clear() {
 	}
 	_ = os.RemoveAll(pinDir)
 	_ = os.RemoveAll(sched.DefaultProbeDir)
+	_ = os.RemoveAll(ownProbeDir)
 }
 
 // process is an agent in the background.
@@ -248,7 +251,7 @@ func (b *bed) plan() map[uint64]policy.Group {
 
 func (b *bed) noPins() {
 	b.t.Helper()
-	for _, dir := range []string{pinDir, sched.DefaultProbeDir} {
+	for _, dir := range []string{pinDir, sched.DefaultProbeDir, ownProbeDir} {
 		if entries, err := os.ReadDir(dir); err == nil {
 			b.t.Errorf("%s holds %v", dir, entries)
 		}

@@ -22,7 +22,8 @@ func newSafeMode(n node) *cobra.Command {
 While safe mode is on, the agent keeps the scheduler off and removes what it
 pinned, within a second. It needs no API server: the agent looks for a file in
 /run/temper. The same as an annotation, from afar: kubectl annotate node NAME
-temper.dev/safe-mode=true. A "temper run" does not look at safe mode.
+temper.dev/safe-mode=true. A "temper run" does not look at safe mode, and the agent
+leaves it alone.
 
 Safe mode lasts until it is switched off, or the node reboots. Switching it on and off also
 ends the latch that five ejects within an hour leave.`,

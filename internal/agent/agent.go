@@ -189,9 +189,7 @@ func (l *loop) close() error {
 			l.engine = out.engine
 		}
 	}
-	if l.lock != nil {
-		defer l.lock.Release()
-	}
+	defer l.release()
 	if l.engine == nil {
 		return nil
 	}

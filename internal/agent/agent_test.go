@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -224,6 +225,47 @@ func TestObserveTakesOffWhatEnforceLeft(t *testing.T) {
 			t.Errorf("detached %v, attached %v", w.detaches, w.attaches)
 		}
 	})
+}
+
+// TestRunIsLeftAlone: a temper run keeps the node that it holds. What is left of
+// one that was killed goes.
+func TestRunIsLeftAlone(t *testing.T) {
+	for mode, reason := range map[config.Mode]string{config.Observe: string(sched.ForeignScheduler), config.Enforce: ReasonSafeMode} {
+		t.Run(string(mode), func(t *testing.T) {
+			play(t, func(c *Config) { c.Mode = mode }, healthy, func(t *testing.T, a *Agent, w *world) {
+				s := ready()
+				w.tell(s)
+				time.Sleep(time.Second)
+				if mode == config.Enforce {
+					s.Node.SafeMode = true
+					w.tell(s)
+				}
+				free := w.now()
+				off := w.count(&w.detaches)
+				run := w.run(t, a.Config.RunDir)
+				time.Sleep(time.Minute)
+				w.expect(t, reason)
+				if n := w.count(&w.detaches); n != off || !w.state.Attached || w.ownProbe {
+					t.Errorf("%d detaches before and %d after, %+v, measured beside it: %v", off, n, w.state, w.ownProbe)
+				}
+				if m := w.now().Message; !strings.Contains(m, fmt.Sprintf("process %d, temper run", os.Getpid())) {
+					t.Errorf("the condition does not name it: %s", m)
+				}
+				run.Release()
+				time.Sleep(5 * time.Second)
+				if w.count(&w.detaches) != off+1 || w.state.Attached || w.now() != free {
+					t.Errorf("after its death %+v, %+v; want %+v", w.state, w.now(), free)
+				}
+				w.run(t, a.Config.RunDir).Release() // the next one may
+			})
+		})
+	}
+}
+
+func TestOwnProbeHasPinsOfItsOwn(t *testing.T) {
+	if ownProbeDir(sched.DefaultPinDir) == sched.DefaultProbeDir {
+		t.Error("it replaces the pins of the probe that a temper run measures by")
+	}
 }
 
 func TestRefusedLimit(t *testing.T) {

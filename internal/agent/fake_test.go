@@ -42,6 +42,7 @@ type world struct {
 	engine   string
 	events   []kube.Event
 	deaf     bool // the API server takes nothing
+	ownProbe bool // the agent measures by a plan of its own
 
 	tell    func(kube.Snapshot)
 	started chan struct{}
@@ -83,7 +84,7 @@ func (w *world) machine() Machine {
 		ReadState:    w.State,
 		Attach:       w.attach,
 		Open:         func() (Engine, error) { return &fakeEngine{world: w}, nil },
-		Measure:      func(bool) (Probe, error) { return fakeProbe{}, nil },
+		Measure:      w.measure,
 		Measured:     func() (sched.Stats, error) { return sched.Stats{}, nil },
 	}
 }
@@ -105,6 +106,17 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 	}
 	w.attaches = append(w.attaches, w.since())
 	return e, nil
+}
+
+// run attaches as a temper run does, which holds the node until the release.
+func (w *world) run(t *testing.T, dir string) *Lock {
+	t.Helper()
+	lock, err := HoldNode(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.do(func() { w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name} })
+	return lock
 }
 
 // eject ends the scheduler; the exit record comes after the delay.
@@ -161,10 +173,23 @@ func (e *fakeEngine) SetLimit(policy.Limit) error         { return nil }
 func (e *fakeEngine) Adopted() bool                       { return e.adopted }
 func (e *fakeEngine) Close() error                        { return nil }
 
-type fakeProbe struct{}
+func (w *world) measure(own bool) (Probe, error) {
+	p := fakeProbe{w, own}
+	w.do(func() { w.ownProbe = w.ownProbe || own })
+	return p, nil
+}
+
+type fakeProbe struct {
+	*world
+	own bool
+}
 
 func (fakeProbe) Apply(policy.Plan) error { return nil }
-func (fakeProbe) Close() error            { return nil }
+
+func (p fakeProbe) Close() error {
+	p.do(func() { p.ownProbe = p.ownProbe && !p.own })
+	return nil
+}
 
 type fakeCgroups struct{ *world }
 

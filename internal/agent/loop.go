@@ -151,19 +151,36 @@ func (l *loop) beginAttach(ctx context.Context) {
 	if len(l.obs.Topology.CPUs) == 0 {
 		return // not read yet; its failure was noted
 	}
-	if l.lock == nil {
-		lock, err := HoldNode(l.Config.RunDir)
-		if busy, ok := errors.AsType[*BusyError](err); ok {
-			l.super.assess(l.Machine.Uptime(), &obstacle{sched.ForeignScheduler, "process " + busy.Owner + ", temper run or another agent, holds this node"})
-			return
-		}
-		l.note("hold node", err) // without it: a run directory that cannot be written is no reason to do less
-		l.lock = lock
+	if !l.hold() {
+		return
 	}
 	l.letGo()
 	l.busy = true
 	cfg := sched.Config{PinDir: l.Config.PinDir, DeadMan: l.Config.DeadMan, CPUs: l.obs.Topology.CPUs, Log: l.Log}
 	go func() { l.done <- l.tryAttach(ctx, cfg) }()
+}
+
+// hold takes the node's lock; false if another process has it.
+func (l *loop) hold() bool {
+	if l.lock != nil {
+		return true
+	}
+	lock, err := HoldNode(l.Config.RunDir)
+	if busy, ok := errors.AsType[*BusyError](err); ok {
+		l.super.taken(l.Machine.Uptime(), busy.Owner)
+		return false
+	}
+	l.note("hold node", err) // without it: a run directory that cannot be written is no reason to do less
+	l.lock = lock
+	return true
+}
+
+// release lets a temper run, or another agent, have the node.
+func (l *loop) release() {
+	if l.lock != nil {
+		l.lock.Release()
+		l.lock = nil
+	}
 }
 
 // tryAttach runs beside the loop: it takes seconds on a slow machine.
@@ -238,8 +255,13 @@ func (l *loop) readPlan() {
 	}
 }
 
-// detach also removes the pins of a scheduler that this agent does not hold.
+// detach also removes the pins of a scheduler that nobody holds any more. One that
+// another process holds is that process's.
 func (l *loop) detach() {
+	if l.engine == nil && !l.hold() {
+		return
+	}
+	defer l.release()
 	engine := l.engine
 	if engine == nil {
 		var err error
@@ -256,10 +278,6 @@ func (l *loop) detach() {
 		l.Log.Info("scheduler detached", "reason", l.super.verdict.Reason)
 	}
 	l.refused = nil
-	if l.lock != nil {
-		l.lock.Release()
-		l.lock = nil
-	}
 	l.look()
 }
 
@@ -319,14 +337,14 @@ func (l *loop) engineLabel() string {
 	return kube.EngineObserve
 }
 
-// measure asks for the probe that fits: none while a loss is looked into or safe
-// mode is on.
+// measure asks for the probe that fits: none while a loss is looked into, safe
+// mode is on, or the scheduler is another process's, which measures by its plan.
 func (l *loop) measure() {
 	want := measuring{}
 	switch {
 	case l.super.held:
 		want = measuring{on: true, attach: l.attachN}
-	case l.super.safe || l.super.lost || l.busy || !l.known:
+	case l.super.safe || l.super.lost || l.busy || !l.known || l.state.Attached:
 	case l.super.verdict.Reason == ReasonObserving || l.super.obstacle != nil:
 		want = measuring{on: true, own: true, attach: l.attachN, plan: l.plan}
 	}

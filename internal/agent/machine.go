@@ -115,7 +115,9 @@ func LiveMachine(pinDir string) Machine {
 	}
 }
 
-func probeDir(pinDir string) string { return pinDir + "_probe" }
+// ownProbeDir is not where the attached scheduler's probe is pinned: that one is
+// of whoever holds the node, which may be a temper run.
+func ownProbeDir(pinDir string) string { return pinDir + "_own_probe" }
 
 // measure uses a handle of its own: loading the probe may take longer than the
 // loop's one lives.
@@ -124,7 +126,7 @@ func measure(pinDir string, own bool) (Probe, error) {
 		if err := os.MkdirAll(filepath.Dir(pinDir), 0o700); err != nil {
 			return nil, fmt.Errorf("create pin directory: %w", err)
 		}
-		p, err := sched.StartProbe(sched.ProbeConfig{PinDir: probeDir(pinDir)})
+		p, err := sched.StartProbe(sched.ProbeConfig{PinDir: ownProbeDir(pinDir)})
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +144,7 @@ func measure(pinDir string, own bool) (Probe, error) {
 }
 
 func measured(pinDir string) (sched.Stats, error) {
-	p, err := sched.OpenProbe(probeDir(pinDir))
+	p, err := sched.OpenProbe(ownProbeDir(pinDir))
 	if err != nil {
 		return sched.Stats{}, err
 	}

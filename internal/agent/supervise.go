@@ -73,8 +73,8 @@ const (
 )
 
 // supervisor decides when the scheduler is attached. It does nothing itself:
-// step takes what is seen and returns what to do; attached, assess and detached
-// take how that went.
+// step takes what is seen and returns what to do; attached, assess, detached and
+// taken take how that went.
 type supervisor struct {
 	enforce bool
 	settle  time.Duration
@@ -120,7 +120,7 @@ func (s *supervisor) step(in sight) action {
 func (s *supervisor) noteSafe(safe bool) {
 	switch {
 	case safe && !s.safe:
-		s.say(kube.EventSafeModeOn, "safe mode is on: the kernel's own scheduler runs this node")
+		s.say(kube.EventSafeModeOn, "safe mode is on: the agent lets go of this node")
 	case !safe && s.safe:
 		s.say(kube.EventSafeModeOff, "safe mode is off")
 		s.record.open()
@@ -275,6 +275,18 @@ func (s *supervisor) attached(adopted bool, took time.Duration) {
 		how = "adopted what an earlier agent left attached"
 	}
 	s.say(kube.EventAttached, how)
+}
+
+// taken is told that another process holds the node: nothing was done of what
+// step returned.
+func (s *supervisor) taken(now time.Duration, owner string) {
+	o := &obstacle{sched.ForeignScheduler, "process " + owner + ", temper run or another agent, holds this node"}
+	s.assess(now, o)
+	if s.safe {
+		s.verdict.Message += "; " + o.Message
+	} else {
+		s.verdict = o.verdict()
+	}
 }
 
 // assess is told what a check found, nil if nothing is in the way.

@@ -118,7 +118,7 @@ func explain(pod kube.PodState, name string, on node, now time.Time) explanation
 		return e
 	}
 	e.Engine = engineText(on, now)
-	e.limit(on.report, policy.Pod{}, on.attached(now))
+	e.limit(on.report, policy.Pod{}, on.attached(now) || on.taken())
 	if on.report == nil {
 		e.NoFence = "not known: " + on.silent
 		return e
@@ -146,6 +146,9 @@ func engineText(on node, now time.Time) string {
 		return "attached: what follows holds"
 	default:
 		text := on.engine() + ": the kernel's own scheduler runs this node, what follows is what would be"
+		if on.taken() {
+			text = on.engine() + ": Temper runs this node by another plan, what follows is what would be"
+		}
 		if reason != "" {
 			text += " (" + strings.TrimSuffix(reason+": "+message, ": ") + ")"
 		}
@@ -163,7 +166,7 @@ func (e *explanation) known(on node, pod policy.Pod, now time.Time) {
 		e.fence(r, pod)
 	}
 	e.NUMA = numaText(r.Topology, e.Fence, e.Exclusive)
-	e.limit(r, pod, on.attached(now))
+	e.limit(r, pod, on.attached(now) || on.taken())
 }
 
 func (e *explanation) fence(r *agent.Report, pod policy.Pod) {

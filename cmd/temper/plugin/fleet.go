@@ -164,6 +164,11 @@ func (n node) attached(now time.Time) bool {
 	return n.engine() == kube.EngineAttached && n.stale(now) == ""
 }
 
+// taken tells that Temper runs the node for another process than the agent.
+func (n node) taken() bool {
+	return n.report != nil && n.report.State.Attached && n.report.Engine != kube.EngineAttached
+}
+
 // fenced are the node's CPUs that are in fences, and all that are online.
 func fenced(r *agent.Report) (fenced, online int) {
 	for _, g := range r.Plan.Groups {

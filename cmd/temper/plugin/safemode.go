@@ -149,13 +149,15 @@ func (p *plugin) progress(nodes []node, on bool, said map[string]string) (away, 
 }
 
 func gaveUp(waiting []string, on bool, timeout time.Duration, last error) error {
-	err := fmt.Errorf("safe mode is not %s after %s on %s: %s",
+	err := fmt.Errorf("switch safe mode %s: not done after %s on %s: %s",
 		onOff(on), timeout, view.Count(len(waiting), "node"), strings.Join(waiting, ", "))
 	if last != nil {
 		err = fmt.Errorf("%w: %w", err, last)
 	}
 	fix := "kubectl temper status " + strings.Join(waiting, " ")
-	if !on {
+	if on {
+		fix += "; a temper run on a node is ended there, with temper stop"
+	} else {
 		fix += "; a node stays in safe mode while the file /run/temper/safe-mode is on it: remove it there"
 	}
 	return &failure{code: exitError, err: err, fix: fix}
@@ -165,13 +167,14 @@ func gaveUp(waiting []string, on bool, timeout time.Duration, last error) error 
 func safeModeOf(n node, on bool) (state string, done bool) {
 	reason, message, _ := n.reason()
 	safe := n.engine() == kube.EngineSafe && reason != agent.ReasonEjectLatched
-	loaded := n.report != nil && n.report.State.Attached
 	switch {
 	case n.agent == nil:
 		return "no agent runs here", false
 	case n.away():
 		return "the agent is away: " + n.stale(time.Now()), false
-	case on && safe && !loaded:
+	case on && safe && n.taken():
+		return "not yet: Temper is attached: " + message, false
+	case on && safe:
 		return "safe mode is on, the kernel's own scheduler runs it", true
 	case !on && !safe:
 		return "safe mode is off: " + strings.TrimSuffix(reason+": "+message, ": "), true

@@ -41,6 +41,8 @@ type agentAnswer struct {
 	Lend       string `json:"lend"`
 	Pods       int    `json:"pods"`
 	Ejects     int    `json:"ejects"` // in the last hour
+	// Taken is true while Temper runs the node for another process than the agent.
+	Taken bool `json:"taken,omitempty"`
 }
 
 func (p *plugin) newStatus() *cobra.Command {
@@ -114,7 +116,7 @@ func statusOf(n node, now time.Time) nodeStatus {
 		in, of := fenced(r)
 		s.Answer = &agentAnswer{
 			Version: r.Version, Mode: r.Mode, Connected: r.Connected, FencedCPUs: in, CPUs: of,
-			Lend: r.Plan.Lend.String(), Pods: len(r.Pods), Ejects: r.Ejects,
+			Lend: r.Plan.Lend.String(), Pods: len(r.Pods), Ejects: r.Ejects, Taken: n.taken(),
 		}
 	}
 	return s
@@ -172,6 +174,8 @@ func (s nodeStatus) note() string {
 		return "the agent does not answer: " + s.Silent
 	case !s.Answer.Connected:
 		return "the agent has lost the API server; the plan in force stays"
+	case s.Answer.Taken:
+		return "Temper is attached: " + s.Message
 	}
 	return ""
 }
