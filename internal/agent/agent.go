@@ -135,7 +135,7 @@ type loop struct {
 	snapshot kube.Snapshot
 	known    bool // the API server was heard of once
 
-	lock    *Lock  // on the node, from the first attach on
+	lock    *Lock  // on the node, from an attach to the detach
 	engine  Engine // nil while no scheduler is held, or remains to be read
 	state   sched.State
 	checks  []sched.Check

@@ -262,6 +262,17 @@ func TestRunIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestUnfitAgentLetsGo: where the agent cannot attach, a temper run may try.
+func TestUnfitAgentLetsGo(t *testing.T) {
+	set := func(w *world) { w.checks = []sched.Check{{Name: "object", Reason: sched.VerifierRejected}} }
+	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Minute)
+		w.expect(t, string(sched.VerifierRejected))
+		w.run(t, a.Config.RunDir).Release()
+	})
+}
+
 func TestOwnProbeHasPinsOfItsOwn(t *testing.T) {
 	if ownProbeDir(sched.DefaultPinDir) == sched.DefaultProbeDir {
 		t.Error("it replaces the pins of the probe that a temper run measures by")

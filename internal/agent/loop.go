@@ -228,6 +228,7 @@ func (l *loop) finish(out outcome) {
 	}
 	l.super.assess(now, out.found)
 	if out.engine == nil {
+		l.release() // a temper run may succeed
 		return
 	}
 	l.engine, l.refused, l.unheld = out.engine, nil, 0
