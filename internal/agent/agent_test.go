@@ -273,6 +273,32 @@ func TestUnfitAgentLetsGo(t *testing.T) {
 	})
 }
 
+// TestBusyNodeIsSaidOnce: an agent that enforces waits for a temper run to end,
+// and says so once.
+func TestBusyNodeIsSaidOnce(t *testing.T) {
+	for _, attached := range []bool{true, false} {
+		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
+			var run *Lock
+			play(t, func(c *Config) { run, _ = HoldNode(c.RunDir) }, func(w *world) {
+				if attached {
+					w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name}
+				}
+			}, func(t *testing.T, a *Agent, w *world) {
+				w.tell(ready())
+				time.Sleep(time.Minute)
+				w.expect(t, string(sched.ForeignScheduler))
+				w.do(func() { w.state = sched.State{Kernel: "disabled"} })
+				run.Release()
+				time.Sleep(5 * time.Second)
+				w.expect(t, ReasonAttached)
+				if got := w.told(); !slices.Equal(got, []string{kube.EventForeignScheduler, kube.EventAttached}) {
+					t.Errorf("Events %v", got)
+				}
+			})
+		})
+	}
+}
+
 func TestOwnProbeHasPinsOfItsOwn(t *testing.T) {
 	if ownProbeDir(sched.DefaultPinDir) == sched.DefaultProbeDir {
 		t.Error("it replaces the pins of the probe that a temper run measures by")

@@ -212,9 +212,6 @@ func (s *supervisor) choose(in sight) (action, verdict) {
 	case foreign:
 		s.face(&obstacle{sched.ForeignScheduler, fmt.Sprintf("scheduler %q is loaded; it is never replaced", in.state.Ops)})
 		return nothing, s.obstacle.verdict()
-	case s.obstacle != nil && s.obstacle.Reason == sched.ForeignScheduler && in.now-s.checkedAt >= hurryEvery:
-		s.obstacle = nil // it has left
-		s.checked = false
 	}
 	if !s.enforce {
 		return s.prepare(in, check, verdict{ReasonObserving, observing})
