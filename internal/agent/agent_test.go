@@ -101,6 +101,57 @@ func TestEjectAndBack(t *testing.T) {
 	})
 }
 
+// TestUnseenEject: an eject while no agent ran is said and counted by the next
+// one, and not again by those after it.
+func TestUnseenEject(t *testing.T) {
+	dir := t.TempDir()
+	stall := string(sched.EjectedStall)
+	for _, c := range []struct {
+		at     time.Duration // of the eject that the agent finds
+		reason string
+		events []string
+	}{
+		{1, stall, []string{kube.EventEjected}},
+		{1, ReasonAttached, []string{kube.EventAttached}},
+		{2, stall, []string{kube.EventEjected}},
+		{3, stall, []string{kube.EventEjected}},
+		{4, stall, []string{kube.EventEjected}},
+		{5, ReasonEjectLatched, []string{kube.EventEjected, kube.EventEjectLatched}},
+		{5, ReasonEjectLatched, nil},
+	} {
+		set := func(w *world) {
+			w.state = sched.State{Kernel: "disabled", Exit: &sched.Exit{At: c.at, Reason: sched.EjectedStall}}
+		}
+		play(t, func(cfg *Config) { cfg.RunDir = dir }, set, func(t *testing.T, a *Agent, w *world) {
+			w.tell(ready())
+			time.Sleep(time.Second)
+			w.expect(t, c.reason)
+			if got, n := w.told(), a.view.Load().Ejects; !slices.Equal(got, c.events) || n != int(c.at) {
+				t.Errorf("eject %d: Events %v, %d counted", c.at, got, n)
+			}
+		})
+	}
+}
+
+// TestEjectBeforeItsReason: an agent that starts while the kernel has not recorded
+// why it ejects waits for that.
+func TestEjectBeforeItsReason(t *testing.T) {
+	set := func(w *world) { w.state = sched.State{Kernel: disabling, Ops: sched.Name} }
+	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(10 * time.Second)
+		w.expect(t, ReasonSettling)
+		w.eject(sched.EjectedStall, "stall", 0)
+		time.Sleep(time.Second)
+		w.expect(t, string(sched.EjectedStall))
+		time.Sleep(time.Second)
+		w.expect(t, ReasonAttached)
+		if got := w.told(); !slices.Equal(got, []string{kube.EventEjected, kube.EventAttached}) {
+			t.Errorf("Events %v", got)
+		}
+	})
+}
+
 // TestLateReason: the kernel records why long after the scheduler is gone.
 func TestLateReason(t *testing.T) {
 	for name, delay := range map[string]time.Duration{"1.5 s": 1500 * time.Millisecond, "never": time.Hour} {
@@ -152,7 +203,7 @@ func TestFiveEjectsLatch(t *testing.T) {
 			latched bool
 		}{{"b1", true}, {"b2", false}} {
 			r, err := loadEjects(a.Config.RunDir, c.build, 3*time.Hour)
-			if err != nil || r.Latched != c.latched {
+			if err != nil || r.Latched != c.latched || r.Last == 0 {
 				t.Errorf("an agent of build %s finds %+v, %v", c.build, r, err)
 			}
 		}

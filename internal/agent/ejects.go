@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/temper-sched/temper/internal/sched"
 )
 
 // ejectRecord is what a restart of the agent must not forget: another process of
@@ -19,12 +21,26 @@ type ejectRecord struct {
 	Build   string          `json:"build"`
 	Latched bool            `json:"latched"`
 	Ejects  []time.Duration `json:"ejects_ns"` // since boot, within the last hour
+	Last    time.Duration   `json:"last_ns"`   // the exit's own time, of the last that was counted
 
 	unsaved bool
 }
 
-// add counts an eject and reports whether it latched.
-func (r *ejectRecord) add(now time.Duration) bool {
+// lacks tells an eject that was not counted: no agent ran, or it ended before the
+// kernel had recorded why.
+func (r *ejectRecord) lacks(exit *sched.Exit) bool {
+	return exit != nil && isEject(exit.Reason) && exit.At > r.Last
+}
+
+// add counts an eject, of which the kernel may have recorded nothing, and reports
+// whether it latched.
+func (r *ejectRecord) add(now time.Duration, exit *sched.Exit) bool {
+	if exit != nil && !r.lacks(exit) {
+		return false // while it attached: seen before and after
+	}
+	if exit != nil {
+		r.Last = exit.At
+	}
 	r.Ejects = append(r.recent(now), now)
 	r.unsaved = true
 	latched := !r.Latched && len(r.Ejects) >= latchAt
@@ -60,8 +76,11 @@ func loadEjects(dir, build string, now time.Duration) (ejectRecord, error) {
 	if err != nil {
 		return none, fmt.Errorf("read record of ejects: %w", err)
 	}
-	later := slices.ContainsFunc(r.Ejects, func(at time.Duration) bool { return at > now })
-	if r.Build != build || later {
+	if slices.Max(append(r.Ejects, r.Last)) > now {
+		return none, nil // of another boot
+	}
+	if r.Build != build {
+		none.Last = r.Last
 		return none, nil
 	}
 	return r, nil

@@ -123,7 +123,7 @@ func (w *world) run(t *testing.T, dir string) *Lock {
 func (w *world) eject(reason sched.Reason, message string, delay time.Duration) {
 	w.do(func() { w.state.Attached, w.state.Kernel, w.state.Ops = false, "disabled", "" })
 	time.Sleep(delay)
-	w.do(func() { w.state.Exit = &sched.Exit{Reason: reason, Message: message} })
+	w.do(func() { w.state.Exit = &sched.Exit{At: time.Hour + w.since(), Reason: reason, Message: message} })
 }
 
 type fakeEngine struct {

@@ -141,9 +141,10 @@ func (s *supervisor) noteReady(in sight) {
 	s.settled = s.quietAt > freshBoot || in.now-s.quietAt >= s.settle
 }
 
-// watch notices a loss, and learns its reason, which may come later.
+// watch notices a loss, also one that no agent has seen, and learns its reason,
+// which may come later.
 func (s *supervisor) watch(in sight) {
-	if s.held && !in.state.Attached {
+	if !s.lost && !in.state.Attached && (s.held || s.record.lacks(in.state.Exit)) {
 		s.held, s.lost, s.told = false, true, false
 		if in.now-s.lostAt >= calmAfter {
 			s.losses = 0
@@ -158,7 +159,7 @@ func (s *supervisor) watch(in sight) {
 	switch {
 	case final:
 		s.lost = false
-		s.end()
+		s.end(in.state.Exit)
 	case !s.told && in.now-s.lostAt >= tellAfter:
 		s.told = true
 		s.warn(kube.EventEjected, end.String())
@@ -166,7 +167,7 @@ func (s *supervisor) watch(in sight) {
 }
 
 // end plans the next attach.
-func (s *supervisor) end() {
+func (s *supervisor) end(exit *sched.Exit) {
 	backoff := firstBackoff << min(s.losses, maxDoublings)
 	s.losses++
 	s.endings = append(s.endings, s.ended.Reason)
@@ -180,7 +181,7 @@ func (s *supervisor) end() {
 	}
 	s.ended.Message += fmt.Sprintf("; attaches again after %s", backoff)
 	s.verdict = verdict{string(s.ended.Reason), s.ended.Message} // an attach may follow at once
-	if isEject(s.ended.Reason) && s.record.add(s.lostAt) {
+	if isEject(s.ended.Reason) && s.record.add(s.lostAt, exit) {
 		s.warn(kube.EventEjectLatched, latchedMessage)
 	}
 }
@@ -237,6 +238,8 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 		return s.prepare(in, attach, verdict{ReasonSettling, "adopting the scheduler that is attached"})
 	case in.now < s.retryAt-s.took:
 		return nothing, verdict{string(s.ended.Reason), s.ended.Message}
+	case in.state.Kernel == disabling: // an attach would replace the record of why
+		return s.prepare(in, check, verdict{ReasonSettling, "waiting until the kernel has ended the scheduler before"})
 	case !s.settled:
 		return s.prepare(in, check, verdict{ReasonSettling, "waiting until kubelet is ready and the start of the node is over"})
 	case s.obstacle != nil:

@@ -107,13 +107,26 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// TestEjectWhileAttaching: the record is seen before it is known that the attach
+// was done, and again after.
+func TestEjectWhileAttaching(t *testing.T) {
+	s := supervisor{enforce: true, settled: true}
+	ejected := sched.State{Kernel: "disabled", Exit: &sched.Exit{At: 1, Reason: sched.EjectedStall}}
+	s.step(sight{now: time.Hour, state: ejected, busy: true})
+	s.attached(false, 0)
+	s.step(sight{now: time.Hour, state: ejected})
+	if s.held || len(s.record.Ejects) != 1 {
+		t.Errorf("held %v, counted %v", s.held, s.record.Ejects)
+	}
+}
+
 func FuzzParseEjects(f *testing.F) {
 	f.Add([]byte(`{"build":"b","latched":true,"ejects_ns":[1]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r, err := parseEjects(text)
 		if err == nil {
-			r.add(time.Hour)
+			r.add(time.Hour, nil)
 			if len(r.Ejects) == 0 {
 				t.Error("an eject is not counted")
 			}

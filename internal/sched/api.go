@@ -79,6 +79,8 @@ type Exit struct {
 	Kind    uint64 `json:"kind"` // the kernel's enum scx_exit_kind
 	Code    int64  `json:"code"`
 	Message string `json:"message"` // the kernel's reason and message
+	// At is of CLOCK_MONOTONIC: it tells one exit from another.
+	At time.Duration `json:"at_ns"`
 }
 
 // Bucket is what a CPU's time went to. The buckets of a CPU add up to wall time.

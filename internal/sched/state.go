@@ -102,7 +102,7 @@ func (s *Scheduler) State() (State, error) {
 
 // describeExit puts the kernel's exit into the closed list of reasons.
 func describeExit(info schedTemperExitInfo) *Exit {
-	e := &Exit{Kind: info.Kind, Code: info.Code}
+	e := &Exit{Kind: info.Kind, Code: info.Code, At: time.Duration(info.AtNs)}
 	reason, message := cString(info.Reason[:]), cString(info.Message[:])
 	e.Message = reason
 	if message != "" {
