@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -73,18 +74,29 @@ func (a *Agent) Run(ctx context.Context) error {
 	return l.close()
 }
 
-// follow runs what should end with ctx alone, again if it does not.
+// follow runs what should end with ctx alone, again if it does not: after pauses
+// that double up to recheckEvery, unless it ran for longer than that. It logs why,
+// if that is not what it logged last.
 func (a *Agent) follow(ctx context.Context, what string, run func() error) {
+	pause, logged := againAfter, ""
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := run()
 		if ctx.Err() != nil {
 			return
 		}
-		a.Log.WarnContext(ctx, "watch ended, starting it again", "of", what, "err", err)
+		if time.Since(began) > recheckEvery {
+			pause, logged = againAfter, ""
+		}
+		if text := fmt.Sprint(err); text != logged {
+			a.Log.WarnContext(ctx, "watch ended, starting it again", "of", what, "err", err)
+			logged = text
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(againAfter):
+		case <-time.After(pause):
 		}
+		pause = min(2*pause, recheckEvery)
 	}
 }
 

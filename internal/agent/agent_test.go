@@ -3,7 +3,10 @@
 package agent
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -353,6 +356,35 @@ func TestBusyNodeIsSaidOnce(t *testing.T) {
 func TestOwnProbeHasPinsOfItsOwn(t *testing.T) {
 	if ownProbeDir(sched.DefaultPinDir) == sched.DefaultProbeDir {
 		t.Error("it replaces the pins of the probe that a temper run measures by")
+	}
+}
+
+// TestWatchThatCannotStart: why is logged once, and so is another reason. One that
+// ran for long is started again soon, and its end is news.
+func TestWatchThatCannotStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		runs          time.Duration
+		tries, logged int // in an hour
+	}{
+		"never": {0, 124, 2}, "for a minute": {time.Minute, 60, 59},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				a := &Agent{Log: slog.New(slog.NewTextHandler(&log, nil))}
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				began, tries := time.Now(), 0
+				a.follow(ctx, "cgroups", func() error {
+					tries++
+					time.Sleep(c.runs)
+					return fmt.Errorf("kubelet has made cgroups: %v", time.Since(began) > 30*time.Minute)
+				})
+				if n := strings.Count(log.String(), "level=WARN"); n != c.logged || tries != c.tries {
+					t.Errorf("%d tries, want %d; %d logged, want %d:\n%s", tries, c.tries, n, c.logged, log.String())
+				}
+			})
+		})
 	}
 }
 
