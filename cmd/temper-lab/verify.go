@@ -14,13 +14,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/ladder"
 	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/verify"
 )
 
 // errUnsound is a record file that is not what the laboratory wrote, or a run
 // that did not give the same again.
-var errUnsound = errors.New("records are not sound")
+var errUnsound = ladder.ErrUnsound
 
 func newVerify() *cobra.Command {
 	quiet := false

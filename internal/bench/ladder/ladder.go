@@ -33,7 +33,6 @@ type Ladder struct {
 	Seeds    []uint64
 	Windows  int
 	Void     []Void
-	Broken   int // of the void windows, those that are not as they were written
 	Facts    Facts
 }
 
@@ -62,8 +61,12 @@ type Void struct {
 	Reasons []string
 }
 
+// ErrUnsound is a record file that is not what the laboratory wrote: no figure is made
+// of it.
+var ErrUnsound = errors.New("records are not sound")
+
 // Read folds the records in dir into ladders, in the order in which the file
-// has them.
+// has them. Every line must be as it was written.
 func Read(dir string) ([]*Ladder, error) {
 	path := filepath.Join(dir, bench.RecordFile)
 	f, err := os.Open(path)
@@ -73,14 +76,10 @@ func Read(dir string) ([]*Ladder, error) {
 	defer f.Close()
 	fold := NewFold(filepath.Base(filepath.Clean(dir)))
 	err = bench.ScanRecords(f, func(l bench.Line) error {
-		if l.Err != nil {
-			return fmt.Errorf("line %d: %w", l.Number, l.Err)
-		}
-		var broken []string
 		if err := l.Intact(); err != nil {
-			broken = []string{err.Error()}
+			return fmt.Errorf("%w: line %d: %w", ErrUnsound, l.Number, err)
 		}
-		return fold.Add(l.Record, broken...)
+		return fold.Add(l.Record)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -102,9 +101,8 @@ type Fold struct {
 // NewFold returns a fold for the records of one directory.
 func NewFold(source string) *Fold { return &Fold{source: source, ladders: map[string]*Ladder{}} }
 
-// Add folds one record. Windows with broken reasons are void beside what Judge
-// finds.
-func (f *Fold) Add(rec *bench.Record, broken ...string) error {
+// Add folds one record.
+func (f *Fold) Add(rec *bench.Record) error {
 	scenario, err := json.Marshal(rec.Scenario)
 	if err != nil {
 		return fmt.Errorf("encode scenario %s: %w", rec.Scenario.Name, err)
@@ -115,7 +113,7 @@ func (f *Fold) Add(rec *bench.Record, broken ...string) error {
 		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}}
 		f.ladders[key], f.keys = l, append(f.keys, key)
 	}
-	l.add(rec, broken)
+	l.add(rec)
 	return nil
 }
 
@@ -175,18 +173,14 @@ func (l *Ladder) style() {
 	}
 }
 
-func (l *Ladder) add(rec *bench.Record, broken []string) {
+func (l *Ladder) add(rec *bench.Record) {
 	l.Windows++
-	if len(broken) > 0 {
-		l.Broken++
-	}
 	l.Facts.add(rec)
 	if !slices.Contains(l.Seeds, rec.Seed) {
 		l.Seeds = append(l.Seeds, rec.Seed)
 	}
 	cell := l.arm(rec.Arm).cell(rec.Window.Step)
-	reasons := slices.Concat(broken, bench.Judge(rec).Reasons)
-	if len(reasons) > 0 {
+	if reasons := bench.Judge(rec).Reasons; len(reasons) > 0 {
 		l.Void = append(l.Void, Void{ID: rec.ID(), Reasons: reasons})
 		cell.Void = append(cell.Void, reasons...)
 		return

@@ -7,7 +7,6 @@ package targets
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,8 +54,8 @@ type Part struct {
 // Records is the directory of committed records, from the repository's root.
 const Records = "bench/records"
 
-// Load reads all ladders below root, oldest directory first. Records of an
-// older schema are left out: this program cannot judge them.
+// Load reads all ladders below root, oldest directory first. One that cannot be read
+// fails all: without it a target could be met.
 func Load(root string) ([]*ladder.Ladder, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -68,43 +67,16 @@ func Load(root string) ([]*ladder.Ladder, error) {
 		if !e.IsDir() {
 			continue
 		}
-		if current, err := current(filepath.Join(dir, bench.RecordFile)); err != nil {
-			return nil, err
-		} else if !current {
+		ladders, err := ladder.Read(dir)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		ladders, err := ladder.Read(dir)
 		if err != nil {
 			return nil, err
-		}
-		for _, l := range ladders {
-			if l.Broken > 0 {
-				return nil, fmt.Errorf("read %s: %d of its windows are not as they were written: temper-lab verify %s says which", dir, l.Broken, dir)
-			}
 		}
 		out = append(out, ladders...)
 	}
 	return out, nil
-}
-
-// current says whether a record file is there and its first record is of the
-// schema that this program knows.
-func current(file string) (bool, error) {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("open records: %w", err)
-	}
-	defer f.Close()
-	var first struct {
-		Schema int `json:"schema"`
-	}
-	if err := json.NewDecoder(f).Decode(&first); err != nil {
-		return false, fmt.Errorf("read %s: %w", file, err)
-	}
-	return first.Schema >= bench.Schema, nil
 }
 
 // All returns every target in the design's order. The ladders' directories are
