@@ -22,8 +22,9 @@ and from nothing else. A target is met when its whole interval is within the
 bound, at the worst step; where no record measures it, it is neither met nor
 missed. Of a step that several records hold, the newest counts, by the date that their
 directories' names begin with, and of one day's the one with the most seeds. Only
-virtual time with a clock per vCPU counts. With --readme the table between the marks
-in that file is written anew.`,
+virtual time with a clock per vCPU counts. A record that is not as it was written is
+an error, and so is no record at all. With --readme the table between the marks in
+that file is written anew.`,
 		Example: `  temper-lab targets
   temper-lab targets -o json
   temper-lab targets --records out/bench

@@ -55,16 +55,21 @@ type Part struct {
 const Records = "bench/records"
 
 // Load reads all ladders below root, oldest directory first. One that cannot be read
-// fails all: without it a target could be met.
+// fails all, as without it a target could be met, and so do none at all.
 func Load(root string) ([]*ladder.Ladder, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("list records: %w", err)
 	}
+	if _, err := os.Stat(filepath.Join(root, bench.RecordFile)); err == nil {
+		return nil, fmt.Errorf("list records: %s is a record directory itself: name the one above it", root)
+	}
 	var out []*ladder.Ladder
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if !e.IsDir() {
+		if st, err := os.Stat(dir); err != nil { // of what a link leads to
+			return nil, fmt.Errorf("list records: %w", err)
+		} else if !st.IsDir() {
 			continue
 		}
 		ladders, err := ladder.Read(dir)
@@ -75,6 +80,9 @@ func Load(root string) ([]*ladder.Ladder, error) {
 			return nil, err
 		}
 		out = append(out, ladders...)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("list records: no record directory below %s", root)
 	}
 	return out, nil
 }

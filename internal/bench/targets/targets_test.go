@@ -510,6 +510,36 @@ func TestEditedRecordsAreRefused(t *testing.T) {
 	}
 }
 
+// What is not found could miss a target, and a table of nothing would replace one.
+func TestLoadFindsRecordsOrFails(t *testing.T) {
+	root := t.TempDir()
+	fails := func(dir, want string) {
+		t.Helper()
+		if ladders, err := Load(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d ladders, error %v, want %q", len(ladders), err, want)
+		}
+	}
+	fails(root, "no record directory below "+root)
+	records, linked := filepath.Join(root, "records"), filepath.Join(root, "linked")
+	c := invented.Campaign{Scenario: short("chain"), Arms: []string{"temper"}, Seeds: 1, Shape: invented.Typical}
+	if err := c.Write(filepath.Join(records, "one")); err != nil {
+		t.Fatal(err)
+	}
+	fails(root, "no record directory below "+root) // it is two below
+	fails(filepath.Join(records, "one"), "is a record directory itself")
+
+	if err := errors.Join(os.Mkdir(linked, 0o755), os.Symlink(filepath.Join(records, "one"), filepath.Join(linked, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	if ladders, err := Load(linked); err != nil || len(ladders) != 1 {
+		t.Errorf("%d ladders behind a link, %v", len(ladders), err)
+	}
+	if err := os.RemoveAll(records); err != nil {
+		t.Fatal(err)
+	}
+	fails(linked, "link: no such file")
+}
+
 // replaced is an edit of what comes first.
 func replaced(old, by string) func([]byte) []byte {
 	return func(text []byte) []byte { return bytes.Replace(text, []byte(old), []byte(by), 1) }
