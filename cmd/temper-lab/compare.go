@@ -25,7 +25,10 @@ func newCompare() *cobra.Command {
 		Long: `Compare prints how many times A's figures B's are, at every step that both have,
 paired by seed, with the interval that drawing the seeds anew gives. A and B are
 two record directories, whose arms are compared by name, or, with --in, two arms
-of the records in one directory. Void windows take no part.`,
+of the records in one directory. Void windows take no part; it says how many there
+are. Records that are not as they were written are refused.
+
+` + exitCodes,
 		Example: `  temper-lab compare out/before out/after
   temper-lab compare eevdf-tuned temper --in out/wakeup
   temper-lab compare out/before out/after -o json`,

@@ -66,6 +66,31 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// Who edits a line is told the same by everything that reads records.
+func TestEditedRecordsAreUnsound(t *testing.T) {
+	text, err := os.ReadFile("testdata/ladder.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	dir := filepath.Join(root, "edited")
+	edited := strings.Replace(string(text), `"seed":1`, `"seed":2`, 1)
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, bench.RecordFile), []byte(edited), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"verify", dir}, {"report", dir}, {"compare", dir, dir}, {"compare", "eevdf", "temper", "--in", dir}, {"targets", "--records", root},
+	} {
+		var out, stderr strings.Builder
+		if got := execute(t.Context(), args, nil, &out, &stderr); got != exitUnsound {
+			t.Errorf("temper-lab %s: exit code %d, want %d: %s", args[0], got, exitUnsound, stderr.String())
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("beside the records: %v, %v", left, err)
+	}
+}
+
 // The records are of a real run; one window was made void by hand.
 func TestReportOfRealRecords(t *testing.T) {
 	records, err := os.ReadFile("testdata/ladder.jsonl")

@@ -58,6 +58,7 @@ const Null = "null"
 // Void is a window that no figure is made of.
 type Void struct {
 	ID      string
+	Arm     string
 	Reasons []string
 }
 
@@ -181,7 +182,7 @@ func (l *Ladder) add(rec *bench.Record) {
 	}
 	cell := l.arm(rec.Arm).cell(rec.Window.Step)
 	if reasons := bench.Judge(rec).Reasons; len(reasons) > 0 {
-		l.Void = append(l.Void, Void{ID: rec.ID(), Reasons: reasons})
+		l.Void = append(l.Void, Void{ID: rec.ID(), Arm: rec.Arm.Name, Reasons: reasons})
 		cell.Void = append(cell.Void, reasons...)
 		return
 	}

@@ -18,7 +18,8 @@ type Comparison struct {
 	A     string      `json:"a"`
 	B     string      `json:"b"`
 	Steps []StepRatio `json:"steps"`
-	// LeftOut are the points of one name at which A and B had different loads.
+	// LeftOut are the points of one name at which A and B had different loads, and the
+	// number of void windows.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
@@ -47,7 +48,8 @@ func Arms(ladders []*ladder.Ladder, a, b string) (Comparison, error) {
 		}
 	}
 	if len(c.Steps) == 0 {
-		return c, fmt.Errorf("compare %s with %s: no step that both have; arms there: %s", a, b, strings.Join(armNames(ladders), ", "))
+		none := "no step that both have; arms there: " + strings.Join(armNames(ladders), ", ")
+		return c, fmt.Errorf("compare %s with %s: %s", a, b, strings.Join(append([]string{none}, c.LeftOut...), "; "))
 	}
 	return c, nil
 }
@@ -88,6 +90,8 @@ func armNames(ladders []*ladder.Ladder) []string {
 }
 
 func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b *ladder.Arm) {
+	c.leaveVoidOut("A", la, a)
+	c.leaveVoidOut("B", lb, b)
 	for _, p := range la.Points() {
 		if x, y := la.Rate(p.Name), lb.Rate(p.Name); x != y && len(lb.Densities(p.Name)) > 0 {
 			c.leaveOut(fmt.Sprintf("%s of %s is %s a second in A and %s in B", p.Name, la.Scenario.Name, rate(x), rate(y)))
@@ -102,6 +106,19 @@ func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b 
 				c.Steps = append(c.Steps, step)
 			}
 		}
+	}
+}
+
+// leaveVoidOut says how many of an arm's windows are void.
+func (c *Comparison) leaveVoidOut(side string, l *ladder.Ladder, a *ladder.Arm) {
+	void := 0
+	for _, v := range l.Void {
+		if v.Arm == a.Name {
+			void++
+		}
+	}
+	if void > 0 {
+		c.leaveOut(fmt.Sprintf("%s of %s in %s, %s, void in %s", number(void, "window"), a.Name, l.Scenario.Name, l.Machine.Topology, side))
 	}
 }
 

@@ -132,3 +132,27 @@ func TestArmsOfOneDirectory(t *testing.T) {
 		t.Errorf("an arm that is not there: %v", err)
 	}
 }
+
+// A figure of fewer windows than there are says so.
+func TestVoidWindowsTakeNoPartAndAreCounted(t *testing.T) {
+	c := climb(2, "eevdf-tuned", "temper")
+	c.Spoil = func(rec *bench.Record) {
+		if rec.Arm.Name == "temper" && rec.Window.Step.Index < 3 {
+			rec.Window.Primary.Wrong = 1
+		}
+	}
+	with, without := ladders(t, "with", c), ladders(t, "without", climb(2, "eevdf-tuned", "temper"))
+	arms, err := Arms(with, "eevdf-tuned", "temper")
+	if want := []string{"6 windows of temper in memcached-ladder, 1s4c1t, void in B"}; err != nil || !slices.Equal(arms.LeftOut, want) {
+		t.Errorf("left out %q, want %q; %v", arms.LeftOut, want, err)
+	}
+	var text strings.Builder
+	if err := arms.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, text.String(), "Left out: 6 windows of temper in ")
+	dirs, err := Directories(with, without)
+	if want := []string{"6 windows of temper in memcached-ladder, 1s4c1t, void in A"}; err != nil || !slices.Equal(dirs.LeftOut, want) {
+		t.Errorf("left out %q, want %q; %v", dirs.LeftOut, want, err)
+	}
+}
