@@ -26,7 +26,11 @@ func newReport() *cobra.Command {
 		Long: `Report reads the records in DIR, judges every window again, prints the tables
 and writes DIR/` + summaryFile + `, which is to be committed beside the records, and
 DIR/` + reportFile + `, one page that needs nothing else. It uses nothing but the
-records.`,
+records. Where a line is not as it was written, is there twice or is of another
+campaign, nothing is written; where windows of the plan are missing the report says
+so.
+
+` + exitCodes,
 		Example: "  temper-lab report out/demo-20261120-091500",
 		Args:    exactly(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

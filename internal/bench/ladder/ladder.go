@@ -34,6 +34,8 @@ type Ladder struct {
 	Windows  int
 	Void     []Void
 	Facts    Facts
+	plans    []bench.Plan
+	runs     map[run]int // windows of each
 }
 
 // Arm is one arm's cells.
@@ -67,7 +69,7 @@ type Void struct {
 var ErrUnsound = errors.New("records are not sound")
 
 // Read folds the records in dir into ladders, in the order in which the file
-// has them. Every line must be as it was written.
+// has them. Every line must be as it was written, and all of one campaign.
 func Read(dir string) ([]*Ladder, error) {
 	path := filepath.Join(dir, bench.RecordFile)
 	f, err := os.Open(path)
@@ -77,10 +79,14 @@ func Read(dir string) ([]*Ladder, error) {
 	defer f.Close()
 	fold := NewFold(filepath.Base(filepath.Clean(dir)))
 	err = bench.ScanRecords(f, func(l bench.Line) error {
-		if err := l.Intact(); err != nil {
+		err := l.Intact()
+		if err == nil {
+			err = fold.Add(l.Record)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: line %d: %w", ErrUnsound, l.Number, err)
 		}
-		return fold.Add(l.Record)
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -94,16 +100,31 @@ func Read(dir string) ([]*Ladder, error) {
 
 // Fold takes records one by one.
 type Fold struct {
-	source  string
-	keys    []string
-	ladders map[string]*Ladder
+	source   string
+	campaign string
+	windows  map[string]bool // by ID
+	keys     []string
+	ladders  map[string]*Ladder
 }
 
 // NewFold returns a fold for the records of one directory.
-func NewFold(source string) *Fold { return &Fold{source: source, ladders: map[string]*Ladder{}} }
+func NewFold(source string) *Fold {
+	return &Fold{source: source, windows: map[string]bool{}, ladders: map[string]*Ladder{}}
+}
 
-// Add folds one record.
+// Add folds one record. A window that is there already would count twice, and one of
+// another campaign may be of another engine.
 func (f *Fold) Add(rec *bench.Record) error {
+	if len(f.windows) == 0 {
+		f.campaign = rec.Campaign
+	}
+	if rec.Campaign != f.campaign {
+		return fmt.Errorf("window %s is of campaign %s, those before it of %s", rec.ID(), rec.Campaign, f.campaign)
+	}
+	if f.windows[rec.ID()] {
+		return fmt.Errorf("window %s is there twice", rec.ID())
+	}
+	f.windows[rec.ID()] = true
 	scenario, err := json.Marshal(rec.Scenario)
 	if err != nil {
 		return fmt.Errorf("encode scenario %s: %w", rec.Scenario.Name, err)
@@ -111,7 +132,7 @@ func (f *Fold) Add(rec *bench.Record) error {
 	key := strings.Join([]string{string(scenario), rec.Machine.Topology, rec.Machine.Clock}, "\n")
 	l := f.ladders[key]
 	if l == nil {
-		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}}
+		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}, runs: map[run]int{}}
 		f.ladders[key], f.keys = l, append(f.keys, key)
 	}
 	l.add(rec)
@@ -176,6 +197,8 @@ func (l *Ladder) style() {
 
 func (l *Ladder) add(rec *bench.Record) {
 	l.Windows++
+	l.plan(rec.Plan)
+	l.runs[run{rec.Arm.Name, rec.Seed}]++
 	l.Facts.add(rec)
 	if !slices.Contains(l.Seeds, rec.Seed) {
 		l.Seeds = append(l.Seeds, rec.Seed)

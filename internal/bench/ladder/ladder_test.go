@@ -198,6 +198,67 @@ func TestEditedLinesAreRefused(t *testing.T) {
 	}
 }
 
+// What is counted twice, or is of another campaign, would be in figures.
+func TestRepeatedAndMixedWindowsAreRefused(t *testing.T) {
+	mine := campaign()
+	mine.Seeds = 1
+	other := mine
+	other.Spoil = func(rec *bench.Record) { rec.Campaign, rec.Seed = "other", 7 }
+	file := func(c invented.Campaign) []byte {
+		dir := t.TempDir()
+		if err := c.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, bench.RecordFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	text := file(mine)
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	for want, more := range map[string][]byte{
+		"line 45: window memcached-ladder/1s4c1t/temper/seed=1/step=0/point=null/spinners=0 is there twice": first,
+		"is of campaign other, those before it of invented":                                                 file(other),
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, bench.RecordFile), slices.Concat(text, more), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(dir); !errors.Is(err, ErrUnsound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
+func TestWindowsThatWerePlannedAreMissed(t *testing.T) {
+	c := campaign()
+	records, err := c.Records()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fold := NewFold("x")
+	for i, rec := range records {
+		rec.Plan = bench.Plan{Arms: []string{"eevdf", "temper"}, SeedFirst: 1, Seeds: 2}
+		if rec.Seed == 3 { // resumed with more of both
+			rec.Plan = bench.Plan{Arms: []string{"eevdf", "temper", "static"}, SeedFirst: 1, Seeds: 3}
+		}
+		if rec.Arm.Name == "temper" && rec.Seed == 2 || rec.Arm.Name == "eevdf" && i == len(records)-1 {
+			continue
+		}
+		if err := fold.Add(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ladders, err := fold.Ladders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := ladders[0].Lacks(), []Lacking{{"eevdf", 2, 3}, {"temper", 2, 3}, {"static", 0, 3}}; !slices.Equal(got, want) {
+		t.Errorf("lacking %v, want %v", got, want)
+	}
+}
+
 func TestClocksAndTopologiesNeverShareALadder(t *testing.T) {
 	fold := NewFold("x")
 	records, err := campaign().Records()

@@ -286,6 +286,18 @@ func TestOneSeedSaysSo(t *testing.T) {
 	lacks(t, plainText(made(t, climb(3, "eevdf")).Sections[0].Caveats()...), "3 seeds only", "about 75 % of campaigns")
 }
 
+func TestMissingSeedsAreSaid(t *testing.T) {
+	c := climb(2, "eevdf", "temper")
+	c.Spoil = func(rec *bench.Record) {
+		rec.Plan = bench.Plan{Arms: []string{"eevdf", "temper"}, SeedFirst: 1, Seeds: 3}
+	}
+	lacks(t, plainText(made(t, c).Sections[0].Caveats()...), "Less is here than was planned: eevdf has all windows of 2 of 3 seeds and temper has all windows of 2 of 3 seeds.")
+	c.Seeds = 3
+	if text := plainText(made(t, c).Sections[0].Caveats()...); strings.Contains(text, "planned") {
+		t.Errorf("all is there: %s", text)
+	}
+}
+
 func TestVoidWindowsAreListed(t *testing.T) {
 	c := climb(1, "eevdf", "temper")
 	c.Spoil = func(rec *bench.Record) {
