@@ -229,7 +229,7 @@ func (p *Point) Rivals() []Row {
 
 // Ablations are ours and what it becomes without a part.
 func (p *Point) Ablations() []Row {
-	rows := slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || !r.Ablation() && r.Name != ours })
+	rows := slices.DeleteFunc(slices.Clone(p.Rows), func(r Row) bool { return r.Control() || r.Base() != ours })
 	if len(rows) < 2 {
 		return nil
 	}

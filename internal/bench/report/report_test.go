@@ -286,6 +286,18 @@ func TestOneSeedSaysSo(t *testing.T) {
 	lacks(t, plainText(made(t, climb(3, "eevdf")).Sections[0].Caveats()...), "3 seeds only", "about 75 % of campaigns")
 }
 
+// The stock kernel without a limit is no part of ours.
+func TestAblationsAreOfOurs(t *testing.T) {
+	c := climb(1, "eevdf", "eevdf:no-limit", "temper", "temper:no-limit", "temper:again")
+	var names []string
+	for _, r := range made(t, c).Sections[0].Main.Ablations() {
+		names = append(names, r.Name)
+	}
+	if want := []string{"temper", "temper:no-limit"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
 func TestMissingSeedsAreSaid(t *testing.T) {
 	c := climb(2, "eevdf", "temper")
 	c.Spoil = func(rec *bench.Record) {
