@@ -57,7 +57,7 @@ type Point struct {
 type Row struct {
 	*ladder.Arm
 	Cells []Cell
-	Break stats.Break
+	Break string // where it leaves the objective
 }
 
 // Cell is one step's figures.
@@ -119,7 +119,7 @@ func newPoint(l *ladder.Ladder, p bench.Point) Point {
 		Occupied: l.Machine.Clock == bench.ClockShared,
 	}
 	for _, a := range l.Arms {
-		row := Row{Arm: a}
+		row := Row{Arm: a, Break: none}
 		for _, d := range out.Densities {
 			base := a.Cell(p.Name, 0)
 			if out.Occupied {
@@ -175,7 +175,7 @@ func newCell(cell, base *ladder.Cell) Cell {
 	return c
 }
 
-func breakDensity(row Row, slo float64) stats.Break {
+func breakDensity(row Row, slo float64) string {
 	var steps []stats.Step
 	for _, c := range row.Cells {
 		steps = append(steps, stats.Step{Density: c.Density, Tail: c.P99})

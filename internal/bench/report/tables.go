@@ -175,7 +175,7 @@ func (s *Section) Summary(p *Point) Table {
 		}
 		t.Rows = append(t.Rows, []string{
 			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
-			with(full.Background, cpus), with(full.Harvest, percent), s.mixedShare(full), r.Break.String(), s.closedWork(p, idle), s.closedWork(p, full),
+			with(full.Background, cpus), with(full.Harvest, percent), s.mixedShare(full), r.Break, s.closedWork(p, idle), s.closedWork(p, full),
 		})
 	}
 	return t.dense()

@@ -2,11 +2,7 @@
 
 package stats
 
-import (
-	"fmt"
-	"math"
-	"strconv"
-)
+import "fmt"
 
 // sloFactor times the tail of the stock kernel without background is the
 // objective: fixed before anything is measured, the same for every arm.
@@ -22,49 +18,33 @@ type Step struct {
 	Tail    Estimate
 }
 
-// Break is the density at which an arm breaks the objective.
-type Break struct {
-	Density float64
-	// Censored: it held at every density tried, of which Density is the highest.
-	Censored bool
-	// Known is false if there was no step to judge by.
-	Known bool
-}
-
-// BreakDensity finds where the tail leaves the objective on a ladder sorted by
-// density: at the first step whose interval lies above it, and between that
-// step and the one before by interpolating the logarithm of the figures.
-func BreakDensity(ladder []Step, slo float64) Break {
-	var before *Step
-	for i, step := range ladder {
-		switch {
-		case !step.Tail.Known():
+// BreakDensity says where the tail leaves the objective on a ladder sorted by density: after
+// the last density whose whole interval is within it, "0–16", and at the latest at the first
+// whose whole interval lies above. What lies between was not measured. "> 16" is a tail within
+// it at every density, "not shown" one whose last interval does not tell.
+func BreakDensity(ladder []Step, slo float64) string {
+	held, last := -1, None()
+	for _, step := range ladder {
+		switch tail := step.Tail; {
+		case !tail.Known():
 			continue
-		case step.Tail.Low <= slo:
-			before = &ladder[i]
-			continue
-		case before == nil:
-			return Break{Density: float64(step.Density), Known: true}
+		case tail.High <= slo:
+			held = step.Density
+		case tail.Low <= slo: // either
+		case step.Density == 0:
+			return "at once"
+		case held < 0:
+			return fmt.Sprintf("≤ %d", step.Density)
+		default:
+			return fmt.Sprintf("%d–%d", held, step.Density)
 		}
-		share := 0.0 // the figure before may lie above already, its interval not
-		if before.Tail.Figure < slo {
-			share = min(max(math.Log(slo/before.Tail.Figure)/math.Log(step.Tail.Figure/before.Tail.Figure), 0), 1)
-		}
-		return Break{Density: float64(before.Density) + share*float64(step.Density-before.Density), Known: true}
+		last = step.Tail
 	}
-	if before == nil {
-		return Break{}
-	}
-	return Break{Density: float64(before.Density), Censored: true, Known: true}
-}
-
-// String is "2.4", or "> 16" where the objective held to the end.
-func (b Break) String() string {
 	switch {
-	case !b.Known:
+	case !last.Known():
 		return "–"
-	case b.Censored:
-		return fmt.Sprintf("> %g", b.Density)
+	case last.High > slo:
+		return "not shown"
 	}
-	return strconv.FormatFloat(b.Density, 'f', 1, 64)
+	return fmt.Sprintf("> %d", held)
 }

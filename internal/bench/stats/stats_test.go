@@ -183,15 +183,17 @@ func TestBreakDensity(t *testing.T) {
 		want   string
 	}{
 		"holds":                      {tails(1, 100, 110, 120, 150, 180, 199), "> 16"},
-		"halfway in the logarithm":   {tails(1, 100, 100, 100, 400), "3.0"},
-		"at once":                    {tails(1, 300, 300), "0.0"},
-		"interval still reaches it":  {tails(0.5, 100, 100, 300, 300), "> 4"},
-		"figure before lies above":   {tails(0.9, 100, 210, 400), "1.0"},
-		"and falls, still above":     {[]Step{{4, Estimate{Figure: 300, Low: 190, High: 500, Seeds: 8}}, {8, Estimate{Figure: 250, Low: 205, High: 300, Seeds: 8}}}, "4.0"},
+		"between two that were run":  {tails(1, 100, 100, 100, 400), "2–4"},
+		"nothing between the ends":   {[]Step{{0, Estimate{Figure: 100, Low: 90, High: 110, Seeds: 8}}, {16, Estimate{Figure: 400, Low: 390, High: 420, Seeds: 8}}}, "0–16"},
+		"at once":                    {tails(1, 300, 300), "at once"},
+		"the end does not tell":      {tails(0.5, 100, 100, 300, 300), "not shown"},
+		"a step does not tell":       {tails(0.9, 100, 210, 400), "0–2"},
+		"and none held before":       {[]Step{{4, Estimate{Figure: 300, Low: 190, High: 500, Seeds: 8}}, {8, Estimate{Figure: 250, Low: 205, High: 300, Seeds: 8}}}, "≤ 8"},
+		"a step, but not the end":    {tails(0.9, 100, 210, 150), "> 2"},
 		"nothing measured":           {nil, "–"},
-		"nothing measured at a step": {[]Step{{0, Estimate{Figure: 100, Low: 100, High: 100, Seeds: 1}}, {1, None()}, {2, Estimate{Figure: 400, Low: 400, High: 400, Seeds: 1}}}, "1.0"},
+		"nothing measured at a step": {[]Step{{0, Estimate{Figure: 100, Low: 100, High: 100, Seeds: 1}}, {1, None()}, {2, Estimate{Figure: 400, Low: 400, High: 400, Seeds: 1}}}, "0–2"},
 	} {
-		if got := BreakDensity(tc.ladder, SLO(Estimate{Figure: 100})).String(); got != tc.want {
+		if got := BreakDensity(tc.ladder, SLO(Estimate{Figure: 100})); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
