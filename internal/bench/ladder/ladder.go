@@ -304,8 +304,8 @@ func (l *Ladder) Rate(point string) float64 {
 }
 
 // Main is the operating point that headlines speak of: of those with a valid window
-// the one with the most to do, or the first where none has a rate. A server that is asked
-// again as soon as it has answered has more to do than at any rate.
+// the one with the most to do, or the first where none has a rate. Who is asked again as
+// soon as it has answered has more to do than at any rate; only the agent rests without one.
 func (l *Ladder) Main() bench.Point {
 	points := l.Points()
 	if len(points) == 0 {
@@ -315,7 +315,7 @@ func (l *Ladder) Main() bench.Point {
 		points = valid
 	}
 	load := func(p bench.Point) float64 {
-		if rate := l.Rate(p.Name); rate > 0 || !l.Scenario.KindOf().Tool {
+		if rate := l.Rate(p.Name); rate > 0 || l.Scenario.KindOf().Agent {
 			return rate
 		}
 		return math.Inf(1)

@@ -198,6 +198,24 @@ func TestEditedLinesAreRefused(t *testing.T) {
 	}
 }
 
+// Nobody has more to do than who is asked again at once; a node agent that is not, rests.
+func TestMainHasTheMostToDo(t *testing.T) {
+	for want, scenario := range map[string]bench.Scenario{"saturated": invented.Limited("requests"), "pods": invented.Agent()} {
+		scenario.Points = slices.Clone(scenario.Points)
+		slices.Reverse(scenario.Points)
+		c := invented.Campaign{Scenario: scenario, Arms: []string{"temper"}, Seeds: 1, Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+			s := invented.Typical(arm, seed, step)
+			if s.Values = invented.AtAgent(); want == "saturated" {
+				invented.AtLimit(arm, &s)
+			}
+			return s
+		}}
+		if l := read(t, c); l.Main().Name != want || len(l.Void) > 0 {
+			t.Errorf("%s: main point %q; void %v", scenario.Name, l.Main().Name, l.Void)
+		}
+	}
+}
+
 // What is counted twice, or is of another campaign, would be in figures.
 func TestRepeatedAndMixedWindowsAreRefused(t *testing.T) {
 	mine := campaign()
