@@ -51,7 +51,8 @@ func newCampaign() *cobra.Command {
 		Long: `Campaign runs every entry of a list in FILE, one after the other, as temper-lab run
 would. Records of an entry go to OUT/NAME, and when all have run, the report of each
 goes beside them. An interrupted campaign goes on where it ended with the same
-command, and runs that failed are tried again. With --only it takes a part of the
+command, and runs that failed are tried again. With --dry-run it only looks at the
+list, the programs and what is on record, and says what is left to do. With --only it takes a part of the
 list, which the whole then need not do again. What the records say of the targets:
 temper-lab targets --records OUT.
 
@@ -77,9 +78,6 @@ func (l *listed) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if l.dry {
-		return outline(cmd.OutOrStdout(), campaigns)
-	}
 	var arms []bench.Arm
 	var scenarios []bench.Scenario
 	for _, c := range campaigns {
@@ -88,7 +86,14 @@ func (l *listed) run(cmd *cobra.Command, file string) error {
 	if err := l.programs.find(arms, scenarios...); err != nil {
 		return err
 	}
-	err = carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)
+	todo, err := look(cmd.ErrOrStderr(), &l.programs, l.jobs, campaigns)
+	if err != nil {
+		return err
+	}
+	if l.dry {
+		return outline(cmd.OutOrStdout(), campaigns, todo)
+	}
+	err = carryOut(cmd.Context(), cmd.OutOrStdout(), campaigns, todo)
 	if cmd.Context().Err() != nil {
 		return err // it is not at its end
 	}
@@ -101,8 +106,7 @@ func writeReports(campaigns []*run.Campaign) error {
 	var errs []error
 	done := map[string]bool{} // an entry of several topologies has one directory
 	for _, c := range campaigns {
-		_, err := os.Stat(filepath.Join(c.Dir, bench.RecordFile))
-		if done[c.Dir] || err != nil {
+		if done[c.Dir] || !exists(filepath.Join(c.Dir, bench.RecordFile)) {
 			continue
 		}
 		done[c.Dir] = true
@@ -181,8 +185,8 @@ func (l *listed) knows(entries []entry) error {
 	return nil
 }
 
-// outline lists campaigns with how much there is to do.
-func outline(out io.Writer, campaigns []*run.Campaign) error {
+// outline lists campaigns, and how much of them there is to do.
+func outline(out io.Writer, campaigns []*run.Campaign, todo run.Todo) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "DIRECTORY\tSCENARIO\tTOPOLOGY\tARMS\tSEEDS\tSTEPS\tWINDOWS\tGUEST TIME")
 	windows, seconds := 0, 0.0
@@ -198,5 +202,9 @@ func outline(out io.Writer, campaigns []*run.Campaign) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%.0f s\n", c.Dir, c.Scenario.Name, c.Topology, strings.Join(arms, ","), c.Seeds, steps, n, virtual)
 	}
 	fmt.Fprintf(w, "\t\t\t\t\t\t%d\t%.0f s\n", windows, seconds)
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, toDo+"\n", todo.Windows, todo.Runs, todo.HaveWin)
+	return err
 }

@@ -109,6 +109,9 @@ func (d *demo) campaigns() ([]*run.Campaign, error) {
 	if _, err := guest.ParseTopology(d.topology); err != nil {
 		return nil, usageError{err}
 	}
+	if err := knownKernel(d.kernel); err != nil {
+		return nil, usageError{err}
+	}
 	if err := d.programs.find(arms); err != nil {
 		return nil, err
 	}

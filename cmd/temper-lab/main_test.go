@@ -5,8 +5,22 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/run"
 )
+
+// A campaign that failed before its first window was said to have left a file.
+func TestNoRecordFileIsNamedThatIsNotThere(t *testing.T) {
+	var out strings.Builder
+	c := &run.Campaign{Dir: filepath.Join(t.TempDir(), "none")}
+	if err := carryOut(t.Context(), &out, []*run.Campaign{c}, run.Todo{}); err == nil || strings.Contains(out.String(), bench.RecordFile) {
+		t.Errorf("error %v, and:\n%s", err, out.String())
+	}
+}
 
 // Whoever goes on after "done, but windows are void" must not go on after a failure.
 func TestVoidIsNoFailureOnlyAlone(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -24,15 +26,15 @@ import (
 
 // choice is what of a scenario is to be run. Zero fields mean the scenario's own.
 type choice struct {
-	Scenario  string        `yaml:"scenario"`
-	Topology  string        `yaml:"topology"`
-	Kernel    string        `yaml:"kernel"`
-	Arms      []string      `yaml:"arms"`
-	Seeds     int           `yaml:"seeds"`
-	SeedFirst uint64        `yaml:"seed_first"`
-	Densities []int         `yaml:"densities"`
-	Points    []string      `yaml:"points"`
-	Window    time.Duration `yaml:"window"`
+	Scenario  string          `yaml:"scenario"`
+	Topology  string          `yaml:"topology"`
+	Kernel    string          `yaml:"kernel"`
+	Arms      []string        `yaml:"arms"`
+	Seeds     int             `yaml:"seeds"`
+	SeedFirst uint64          `yaml:"seed_first"`
+	Densities bench.Densities `yaml:"densities"`
+	Points    []string        `yaml:"points"`
+	Window    time.Duration   `yaml:"window"`
 }
 
 // runner is the run command's flags.
@@ -41,6 +43,7 @@ type runner struct {
 	programs programs
 	out, on  string
 	jobs     int
+	dry      bool
 }
 
 func newRun() *cobra.Command {
@@ -54,7 +57,8 @@ order changes with the seed.
 
 An interrupted run keeps the windows that were measured: the same command goes on
 where it ended. A guest that could not end, as when this program was killed, is
-measured again, as is a run that failed.
+measured again, as is a run that failed. With --dry-run it only looks at the command
+line, the programs and what is on record, and says what is left to do.
 
 Arms: a base, then modifiers, each after a colon, as in temper:landing:again.
 ` + armsHelp() + `
@@ -64,7 +68,7 @@ guests in real time. Records in real time never share a table with virtual ones.
 
 ` + exitCodes,
 		Example: `  temper-lab run memcached-ladder
-  temper-lab run memcached-ladder --arms eevdf-tuned,temper --seeds 2 --density 0,4 --points 30%
+  temper-lab run memcached-ladder --arms eevdf-tuned,temper --seeds 2 --density 0,4 --points 30% --dry-run
   temper-lab run wakeup --topology 1s2c2t --out out/wakeup-smt
   temper-lab run burst --arms temper,exec:/usr/bin/scx_layered --exec-args f:{config} --exec-config layers.json
   sudo temper-lab run memcached-ladder --on host --arms eevdf,temper`,
@@ -80,13 +84,14 @@ guests in real time. Records in real time never share a table with virtual ones.
 	f.StringSliceVar(&c.Arms, "arms", nil, "arms to run (default: the scenario's)")
 	f.IntVar(&c.Seeds, "seeds", 0, "number of seeds (default: the scenario's)")
 	f.Uint64Var(&c.SeedFirst, "seed-first", 1, "the first seed")
-	f.IntSliceVar(&c.Densities, "density", nil, "ladder of background pods (default: the scenario's)")
+	f.IntSliceVar((*[]int)(&c.Densities), "density", nil, "ladder of background pods (default: the scenario's)")
 	f.StringSliceVar(&c.Points, "points", nil, "operating points, by name (default: all)")
 	f.DurationVar(&c.Window, "window", 0, "measured time per step (default: the scenario's)")
 	f.StringVar(&c.Topology, "topology", "", "sockets, cores and threads of the guests, as in 2s2c1t (default: the scenario's)")
 	f.StringVar(&c.Kernel, "kernel", "", "kernel of the guests, see temper-lab kernels (default "+guest.DefaultKernel+")")
 	f.StringVar(&r.on, "on", string(run.OnGuest), "where: guest, kvm or host")
 	f.IntVar(&r.jobs, "jobs", runtime.NumCPU(), "guests at once; changes no figure, time is virtual")
+	f.BoolVar(&r.dry, "dry-run", false, "only list what would be run")
 	r.programs.flags(f)
 	r.programs.execFlags(f)
 	return cmd
@@ -105,7 +110,7 @@ func (r *runner) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if c.Place == run.OnKVM && !guest.KVM(cmd.Context(), guest.ProgressLog(cmd.ErrOrStderr())) {
+	if c.Place == run.OnKVM && !r.dry && !guest.KVM(cmd.Context(), guest.ProgressLog(cmd.ErrOrStderr())) {
 		return errors.New("--on kvm: KVM does not work here: /dev/kvm is missing, or a guest does not boot with it; --on guest needs none")
 	}
 	if err := r.programs.find(c.Arms, c.Scenario); err != nil {
@@ -115,7 +120,15 @@ func (r *runner) run(cmd *cobra.Command) error {
 	if c.Dir == "" {
 		c.Dir = filepath.Join("out", c.Scenario.Name)
 	}
-	return carryOut(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), &r.programs, r.jobs, []*run.Campaign{c})
+	campaigns := []*run.Campaign{c}
+	todo, err := look(cmd.ErrOrStderr(), &r.programs, r.jobs, campaigns)
+	if err != nil {
+		return err
+	}
+	if r.dry {
+		return outline(cmd.OutOrStdout(), campaigns, todo)
+	}
+	return carryOut(cmd.Context(), cmd.OutOrStdout(), campaigns, todo)
 }
 
 // campaign makes one of what was chosen.
@@ -136,10 +149,7 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	if len(c.Densities) > 0 {
 		s.Densities = c.Densities
 	}
-	if c.Window < 0 {
-		return nil, fmt.Errorf("window %v: want more than 0", c.Window)
-	}
-	if c.Window > 0 {
+	if c.Window != 0 {
 		s.Load.Window = c.Window
 	}
 	if err := pick(&s, c.Points); err != nil {
@@ -159,6 +169,10 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	} else if _, err := guest.ParseTopology(s.Topology); err != nil {
 		return nil, err
 	}
+	c.Kernel = orDefault(c.Kernel, guest.DefaultKernel)
+	if err := knownKernel(c.Kernel); err != nil {
+		return nil, err
+	}
 	if c.Seeds < 1 || c.Seeds > bench.MaxSeeds {
 		return nil, fmt.Errorf("%d seeds, want 1 to %d", c.Seeds, bench.MaxSeeds)
 	}
@@ -167,8 +181,16 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	}
 	return &run.Campaign{
 		Scenario: s, Arms: arms, SeedFirst: max(c.SeedFirst, 1), Seeds: c.Seeds, Place: on, Topology: s.Topology,
-		Kernel: orDefault(c.Kernel, guest.DefaultKernel), Clock: clock.Plugin,
+		Kernel: c.Kernel, Clock: clock.Plugin,
 	}, nil
+}
+
+// knownKernel refuses a name that no guest would boot.
+func knownKernel(name string) error {
+	if !slices.Contains(guest.Kernels(), name) {
+		return fmt.Errorf("kernel %q: one of %s", name, strings.Join(guest.Kernels(), ", "))
+	}
+	return nil
 }
 
 func orDefault(s, fallback string) string {
@@ -200,20 +222,29 @@ func pick(s *bench.Scenario, names []string) error {
 	return nil
 }
 
-// carryOut runs campaigns one after the other and says what came of them.
-func carryOut(ctx context.Context, out, errOut io.Writer, p *programs, jobs int, campaigns []*run.Campaign) error {
+// look completes campaigns with what they are run by, and finds out what is left of
+// them beside what is on record.
+func look(errOut io.Writer, p *programs, jobs int, campaigns []*run.Campaign) (run.Todo, error) {
 	var todo run.Todo
 	for _, c := range campaigns {
 		c.Node, c.Temper, c.Agent, c.Commit, c.Jobs, c.Log = p.node, p.temper, p.agent, p.commit, jobs, guest.ProgressLog(errOut)
 		t, err := c.Todo()
 		if err != nil {
-			return err
+			return todo, err
 		}
 		todo.Runs, todo.Windows = todo.Runs+t.Runs, todo.Windows+t.Windows
 		todo.HaveRuns, todo.HaveWin = todo.HaveRuns+t.HaveRuns, todo.HaveWin+t.HaveWin
 	}
+	return todo, nil
+}
+
+// toDo says what is left of a campaign.
+const toDo = "to do: %d windows in %d runs; %d windows are recorded already"
+
+// carryOut runs campaigns one after the other and says what came of them.
+func carryOut(ctx context.Context, out io.Writer, campaigns []*run.Campaign, todo run.Todo) error {
 	show := newProgress(out, todo)
-	show.line("to do: %d windows in %d runs; %d windows are recorded already", todo.Windows, todo.Runs, todo.HaveWin)
+	show.line(toDo, todo.Windows, todo.Runs, todo.HaveWin)
 	var errs []error
 	for _, c := range campaigns {
 		c.Progress = show.update
@@ -226,7 +257,9 @@ func carryOut(ctx context.Context, out, errOut io.Writer, p *programs, jobs int,
 	}
 	show.line("%d windows in %s, %d of them void, %d runs failed", show.windows, short(time.Since(show.begin)), show.void, show.failed)
 	for _, c := range campaigns {
-		show.line("  %s", filepath.Join(c.Dir, bench.RecordFile))
+		if path := filepath.Join(c.Dir, bench.RecordFile); exists(path) {
+			show.line("  %s", path)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -235,6 +268,12 @@ func carryOut(ctx context.Context, out, errOut io.Writer, p *programs, jobs int,
 		return fmt.Errorf("%w: %d of %d", errVoid, show.void, show.windows)
 	}
 	return nil
+}
+
+// exists is true for what cannot be looked at, too: whoever opens it says why.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func armsHelp() string {

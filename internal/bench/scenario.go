@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +41,7 @@ type Scenario struct {
 	Points []Point `json:"points,omitempty" yaml:"points"`
 	// Densities is the ladder: background pods at each step, in order. Up and
 	// down again, a density comes twice; its two steps are different ones.
-	Densities []int `json:"densities" yaml:"densities"`
+	Densities Densities `json:"densities" yaml:"densities"`
 	// Background are the kinds of work, of Batches, that the background pods do:
 	// the n-th pod that of the n-th kind, and round again. Without, each has a spinner.
 	Background []string `json:"background,omitempty" yaml:"background"`
@@ -94,6 +97,8 @@ type Kind struct {
 	// Tool means that the server's own client program does so instead, and that
 	// a point without a rate is a closed loop.
 	Tool bool
+	// Stores means that its requests have values, of a length that the load says.
+	Stores bool
 	// Agent means that it is the node agent, which attaches and measures by
 	// itself, and that the node's program is its API server and its kubelet.
 	Agent bool
@@ -108,8 +113,8 @@ type Kind struct {
 // Kinds lists the primaries.
 func Kinds() []Kind {
 	return []Kind{
-		{Name: "memcached", Server: true, Packages: []string{"memcached"}},
-		{Name: "redis", Server: true, Packages: []string{"redis-server"}},
+		{Name: "memcached", Server: true, Stores: true, Packages: []string{"memcached"}},
+		{Name: "redis", Server: true, Stores: true, Packages: []string{"redis-server"}},
 		{Name: "chain", Server: true},
 		{Name: "postgresql", Server: true, Tool: true, Packages: []string{"postgresql-17"}, Params: []string{"branches", "accounts"}},
 		{Name: "mariadb", Server: true, Tool: true, Packages: []string{"mariadb-server-core", "sysbench"}, Params: []string{"tables", "rows"}},
@@ -170,6 +175,36 @@ type Point struct {
 	// Clients is the number of connections here; 0 for the load's.
 	Clients int `json:"clients,omitempty" yaml:"clients"`
 }
+
+// Densities are background pods at each step of a ladder.
+type Densities []int
+
+// UnmarshalYAML refuses a fraction, which the decoder would cut off.
+func (d *Densities) UnmarshalYAML(list *yaml.Node) error {
+	for _, n := range list.Content {
+		if n.ShortTag() == "!!float" {
+			return fmt.Errorf("line %d: densities: %s, want whole numbers", n.Line, n.Value)
+		}
+	}
+	return list.Decode((*[]int)(d))
+}
+
+// What a scenario may ask for. Above and below a guest ends in the middle of a run,
+// or a window says nothing.
+const (
+	// maxDensity is twice what kubelet takes by default, and then some.
+	maxDensity = 256
+	// maxRate is beyond every client: it leaves a request a thousand instructions.
+	maxRate = 1_000_000
+	maxKeys = 1_000_000 // all are stored before the first window
+	// MaxValueBytes is memcached's own limit.
+	MaxValueBytes = 1 << 20
+	// minWindow is two of the ticks by which the kernel books time, and more.
+	minWindow = 10 * time.Millisecond
+)
+
+// within is false for what is no number, too.
+func within(x, least, most float64) bool { return x >= least && x <= most }
 
 // Step is one rung of the ladder at one operating point.
 type Step struct {
@@ -250,12 +285,17 @@ func (s Scenario) Validate() error {
 			bad(field, "missing")
 		}
 	}
+	if n := cpusOf(s.Topology); n == 0 && s.Topology != "" {
+		bad("topology", "%q, want sockets, cores per socket and threads per core, as in 1s4c1t", s.Topology)
+	} else if n == 1 {
+		bad("topology", "%s is one CPU, want at least 2: pods and the instrument need one each", s.Topology)
+	}
 	if len(s.Densities) == 0 {
 		bad("densities", "no step in the ladder")
 	}
 	for _, d := range s.Densities {
-		if d < 0 {
-			bad("densities", "density %d is negative", d)
+		if d < 0 || d > maxDensity {
+			bad("densities", "%d, want 0 to %d", d, maxDensity)
 		}
 	}
 	if s.Peers != nil && s.Peers.RequestMilliCPU < 0 {
@@ -271,6 +311,23 @@ func (s Scenario) Validate() error {
 	s.validatePoints(bad)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// topologyName is sockets, cores per socket and threads per core, of this machine too.
+var topologyName = regexp.MustCompile(`^([1-9]\d{0,2})s([1-9]\d{0,2})c([1-9])t$`)
+
+// cpusOf is how many CPUs a topology has; 0 if it is none.
+func cpusOf(topology string) int {
+	parts := topologyName.FindStringSubmatch(topology)
+	if parts == nil {
+		return 0
+	}
+	n := 1
+	for _, digits := range parts[1:] {
+		d, _ := strconv.Atoi(digits) // digits, by the expression
+		n *= d
+	}
+	return n
 }
 
 func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
@@ -292,6 +349,11 @@ func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
 	want := slices.Sorted(slices.Values(kind.Params))
 	if got := slices.Sorted(maps.Keys(p.Params)); !slices.Equal(got, want) {
 		bad("primary.params", "%v, but %s has %v", got, kind.Name, want)
+	}
+	for name, value := range p.Params {
+		if !within(value, 0, math.MaxFloat64) {
+			bad("primary.params."+name, "%g, want a number, 0 or more", value)
+		}
 	}
 	for i, pod := range p.Pods {
 		field := fmt.Sprintf("primary.pods[%d]", i)
@@ -345,14 +407,27 @@ func (s Scenario) validateLimits(bad func(field, format string, args ...any)) {
 
 func (s Scenario) validateLoad(bad func(field, format string, args ...any)) {
 	l := s.Load
-	if l.Window <= 0 {
-		bad("load.window", "%v, must be positive", l.Window)
+	if l.Window < minWindow {
+		bad("load.window", "%v, want at least %v", l.Window, minWindow)
 	}
 	if l.Warmup < 0 || l.Pad < 0 {
 		bad("load.pad", "warmup %v and pad %v must not be negative", l.Warmup, l.Pad)
 	}
-	if !s.KindOf().Server {
+	if l.SetEvery < 0 {
+		bad("load.set_every", "%d, want 0 or more", l.SetEvery)
+	}
+	kind, leastValue := s.KindOf(), 0
+	if kind.Stores {
+		leastValue = 1
+	}
+	if l.ValueBytes < leastValue || l.ValueBytes > MaxValueBytes {
+		bad("load.value_bytes", "%d, want %d to %d", l.ValueBytes, leastValue, MaxValueBytes)
+	}
+	if !kind.Server {
 		return
+	}
+	if !kind.Tool && (l.Keys < 1 || l.Keys > maxKeys) {
+		bad("load.keys", "%d, want 1 to %d", l.Keys, maxKeys)
 	}
 	if l.Arrivals != ArrivalsPoisson && l.Arrivals != ArrivalsConstant {
 		bad("load.arrivals", "%q, want %s or %s", l.Arrivals, ArrivalsPoisson, ArrivalsConstant)
@@ -360,12 +435,15 @@ func (s Scenario) validateLoad(bad func(field, format string, args ...any)) {
 	if l.Conns < s.Primary.Threads {
 		bad("load.conns", "%d connections cannot feed %d threads", l.Conns, s.Primary.Threads)
 	}
-	if len(s.Points) == 0 && !s.KindOf().Tool {
+	if len(s.Points) == 0 && !kind.Tool {
 		bad("points", "a server needs at least one rate")
 	}
 }
 
 func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
+	if !within(s.MaxRate, 0, maxRate) {
+		bad("max_rate", "%g, want 0 to %d a second", s.MaxRate, maxRate)
+	}
 	seen := map[string]bool{}
 	for i, p := range s.Points {
 		field := fmt.Sprintf("points[%d]", i)
@@ -374,8 +452,10 @@ func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
 		}
 		seen[p.Name] = true
 		switch {
-		case p.Rate < 0 || p.Share < 0:
-			bad(field, "rate %g and share %g must not be negative", p.Rate, p.Share)
+		case !within(p.Rate, 0, maxRate):
+			bad(field+".rate", "%g, want 0 to %d a second", p.Rate, maxRate)
+		case !within(p.Share, 0, 1):
+			bad(field+".share", "%g, want at most 1, all of max_rate", p.Share)
 		case p.Rate > 0 && p.Share > 0, s.KindOf().Server && !s.KindOf().Tool && p.Rate+p.Share == 0:
 			bad(field, "give either a rate or a share, and more than 0")
 		case p.Share > 0 && s.MaxRate <= 0:

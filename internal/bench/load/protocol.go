@@ -5,6 +5,8 @@ package load
 import (
 	"fmt"
 	"slices"
+
+	"github.com/temper-sched/temper/internal/bench"
 )
 
 // Protocol is what a server speaks.
@@ -46,12 +48,12 @@ const (
 
 func (s Spec) protocol() (protocol, error) {
 	l := s.Load
-	stored := store{keys: l.Keys, setEvery: l.SetEvery, value: slices.Repeat([]byte{'v'}, l.ValueBytes)}
 	switch s.Protocol {
 	case Memcached, Redis:
 		if l.Keys < 1 || l.ValueBytes < 1 || l.ValueBytes > maxValue {
 			return nil, fmt.Errorf("load %s: %d keys with values of %d bytes", s.Protocol, l.Keys, l.ValueBytes)
 		}
+		stored := store{keys: l.Keys, setEvery: l.SetEvery, value: slices.Repeat([]byte{'v'}, l.ValueBytes)}
 		if s.Protocol == Redis {
 			return resp{stored}, nil
 		}
@@ -88,8 +90,7 @@ func (s store) before() []arrival {
 	return all
 }
 
-// maxValue is memcached's own limit.
-const maxValue = 1 << 20
+const maxValue = bench.MaxValueBytes
 
 // appendValue appends the key's value.
 func (s store) appendValue(b []byte, key uint32) []byte {

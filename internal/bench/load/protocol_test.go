@@ -111,6 +111,7 @@ func TestSpecWithoutUseIsRefused(t *testing.T) {
 		"no value":         {Protocol: Redis, Load: bench.Load{Keys: 1}},
 		"no key":           {Protocol: Memcached, Load: bench.Load{ValueBytes: 1}},
 		"no target":        {Protocol: HTTP, Load: bench.Load{Keys: 1}},
+		"negative value":   {Protocol: Memcached, Load: bench.Load{Keys: 1, ValueBytes: -4000}},
 		"huge value":       {Protocol: Memcached, Load: bench.Load{Keys: 1, ValueBytes: maxValue + 1}},
 	} {
 		if _, err := s.protocol(); err == nil {
