@@ -148,6 +148,9 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 		if len(l.only) > 0 && !slices.Contains(l.only, e.name()) {
 			continue
 		}
+		if nothing(e.Topologies) {
+			return nil, fmt.Errorf("read campaign %s: %s[%d]: topologies: empty", file, l.list, i)
+		}
 		topologies := e.Topologies
 		if len(topologies) == 0 {
 			topologies = []string{e.Topology}

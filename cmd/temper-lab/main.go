@@ -13,9 +13,11 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The exit codes; the root command's help lists them.
@@ -89,6 +91,7 @@ report from the records.
 
 ` + exitCodes,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkFlags(cmd) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q", args[0])}
@@ -100,6 +103,29 @@ report from the records.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newDemo(), newRun(), newCampaign(), newVerify(), newRerun(), newLs(), newKernels(), newReport(), newCompare(), newTargets())
 	return root
+}
+
+// checkFlags refuses a flag that was given and says nothing: a variable that is not set
+// does not stand for everything.
+func checkFlags(cmd *cobra.Command) error {
+	var errs []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		value := f.Value.String()
+		switch f.Value.Type() {
+		case "int", "uint64", "duration":
+			if value == "0" || value == "0s" || strings.HasPrefix(value, "-") {
+				errs = append(errs, fmt.Errorf("--%s %s: want more than 0", f.Name, value))
+			}
+		case "string", "stringSlice", "intSlice":
+			if value == "" || value == "[]" {
+				errs = append(errs, fmt.Errorf("--%s is empty", f.Name))
+			}
+		}
+	})
+	if len(errs) > 0 {
+		return usageError{errors.Join(errs...)}
+	}
+	return nil
 }
 
 // exactly is cobra.ExactArgs with our exit code.

@@ -101,7 +101,7 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		c.Tracer = look.Clock
 	}
 	show := &verdicts{out: cmd.OutOrStdout(), total: len(runs)}
-	slots := make(chan struct{}, max(a.jobs, 1))
+	slots := make(chan struct{}, a.jobs)
 	var group sync.WaitGroup
 	for _, r := range runs {
 		slots <- struct{}{}

@@ -140,6 +140,14 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case nothing(c.Arms):
+		return nil, errors.New("arms: empty")
+	case nothing(c.Points):
+		return nil, errors.New("points: empty")
+	case nothing(c.Densities):
+		return nil, errors.New("densities: empty")
+	}
 	if len(c.Arms) == 0 {
 		c.Arms = s.Arms
 	}
@@ -184,6 +192,9 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 		Kernel: c.Kernel, Clock: clock.Plugin,
 	}, nil
 }
+
+// nothing is a list that was given and is empty. Left out it is nil: the scenario's own.
+func nothing[T any](list []T) bool { return list != nil && len(list) == 0 }
 
 // knownKernel refuses a name that no guest would boot.
 func knownKernel(name string) error {
