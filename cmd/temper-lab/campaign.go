@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -97,15 +98,18 @@ func (l *listed) run(cmd *cobra.Command, file string) error {
 	if cmd.Context().Err() != nil {
 		return err // it is not at its end
 	}
-	return errors.Join(err, writeReports(campaigns))
+	return errors.Join(err, writeReports(cmd.Context(), campaigns))
 }
 
 // writeReports writes the pages of all that was measured: a run that failed
 // before its first window leaves nothing to write of.
-func writeReports(campaigns []*run.Campaign) error {
+func writeReports(ctx context.Context, campaigns []*run.Campaign) error {
 	var errs []error
 	done := map[string]bool{} // an entry of several topologies has one directory
 	for _, c := range campaigns {
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, fmt.Errorf("write reports: %w", context.Cause(ctx)))...)
+		}
 		if done[c.Dir] || !exists(filepath.Join(c.Dir, bench.RecordFile)) {
 			continue
 		}

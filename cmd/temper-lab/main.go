@@ -43,9 +43,7 @@ var errVoid = errors.New("some windows are void and enter no figure")
 type usageError struct{ error }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal kills
-	os.Exit(execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // execute runs one command line and returns its exit code.
@@ -101,8 +99,22 @@ report from the records.
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newDemo(), newRun(), newCampaign(), newVerify(), newRerun(), newLs(), newKernels(), newReport(), newCompare(), newTargets())
+	root.AddCommand(endsGuests(newDemo()), endsGuests(newRun()), endsGuests(newCampaign()), newVerify(), endsGuests(newRerun()), newLs(), newKernels(), newReport(), newCompare(), newTargets())
 	return root
+}
+
+// endsGuests has a signal end the command's context instead of the program, so that
+// its guests are ended and their files removed, which takes seconds. Further signals
+// change nothing: they would leave the files. The other commands have nothing to end.
+func endsGuests(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		cmd.SetContext(ctx)
+		return run(cmd, args)
+	}
+	return cmd
 }
 
 // checkFlags refuses a flag that was given and says nothing: a variable that is not set

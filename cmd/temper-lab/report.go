@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -66,17 +67,14 @@ func writePages(dir string, r *report.Report) error {
 	return writeFile(filepath.Join(dir, reportFile), r.HTML)
 }
 
-// writeFile makes a file of what write gives.
+// writeFile makes a file of what write gives, all at once: an interrupted report leaves
+// the one that is there.
 func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("create %s: %w", path, err)
-	}
-	if err := write(f); err != nil {
-		_ = f.Close()
+	var text bytes.Buffer
+	if err := write(&text); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := f.Close(); err != nil {
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

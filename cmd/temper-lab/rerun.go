@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -70,7 +71,7 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 	if a.waits != "" && a.trace == "" {
 		return usageError{errors.New("--waits needs --trace FILE")}
 	}
-	runs, err := a.onRecord(path)
+	runs, err := a.onRecord(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
@@ -105,6 +106,9 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 	var group sync.WaitGroup
 	for _, r := range runs {
 		slots <- struct{}{}
+		if cmd.Context().Err() != nil {
+			break
+		}
 		group.Go(func() {
 			defer func() { <-slots }()
 			out, err := c.Rerun(cmd.Context(), r)
@@ -113,6 +117,9 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 	}
 	group.Wait()
 	err = show.end()
+	if ctx := cmd.Context(); ctx.Err() != nil {
+		return errors.Join(err, fmt.Errorf("run again: %w", context.Cause(ctx)))
+	}
 	if a.trace != "" && len(show.refused) == 0 {
 		return errors.Join(err, trace.ShowLongest(cmd.OutOrStdout(), a.trace, a.waits))
 	}
@@ -155,7 +162,7 @@ func (v *verdicts) end() error {
 }
 
 // onRecord lists the runs in a record file that were chosen.
-func (a *again) onRecord(path string) ([]run.Again, error) {
+func (a *again) onRecord(ctx context.Context, path string) ([]run.Again, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open records: %w", err)
@@ -163,6 +170,9 @@ func (a *again) onRecord(path string) ([]run.Again, error) {
 	defer f.Close()
 	var runs []run.Again
 	err = bench.EachRecord(f, func(r *bench.Record) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if !chosen(a.only, r.Arm.Name, r.Seed) {
 			return nil
 		}
