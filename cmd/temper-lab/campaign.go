@@ -52,10 +52,10 @@ func newCampaign() *cobra.Command {
 		Long: `Campaign runs every entry of a list in FILE, one after the other, as temper-lab run
 would. Records of an entry go to OUT/NAME, and when all have run, the report of each
 goes beside them. An interrupted campaign goes on where it ended with the same
-command, and runs that failed are tried again. With --dry-run it only looks at the
-list, the programs and what is on record, and says what is left to do. With --only it takes a part of the
-list, which the whole then need not do again. What the records say of the targets:
-temper-lab targets --records OUT.
+command, and runs that failed are tried again. With --only it takes a part of the
+list, which the whole then need not do again. With --dry-run it only looks at the
+list, the programs and what is on record, and says what is left to do. What the
+records say of the targets: temper-lab targets --records OUT.
 
 ` + exitCodes,
 		Example: `  temper-lab campaign bench/campaign.yaml --dry-run
@@ -144,7 +144,7 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 		slices.Sort(known)
 		return nil, fmt.Errorf("read campaign %s: no list %q: it has %s", file, l.list, strings.Join(known, ", "))
 	}
-	if err := l.knows(entries); err != nil {
+	if err := errors.Join(distinct(entries), l.knows(entries)); err != nil {
 		return nil, fmt.Errorf("read campaign %s: %w", file, err)
 	}
 	var out []*run.Campaign
@@ -177,6 +177,23 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 
 // name is what the entry's record directory ends with.
 func (e entry) name() string { return orDefault(e.Name, e.Scenario) }
+
+// distinct refuses names that are no directory below OUT, or that two entries have: one
+// directory never holds two sorts of windows.
+func distinct(entries []entry) error {
+	seen := map[string]bool{}
+	for _, e := range entries {
+		name := e.name()
+		if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
+			return fmt.Errorf("name %q: want one element of a path", name)
+		}
+		if seen[name] {
+			return fmt.Errorf("name %q: two entries have it, and one directory holds one of them", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
 
 // knows returns an error if an entry is asked for that the list does not have.
 func (l *listed) knows(entries []entry) error {

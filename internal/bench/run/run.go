@@ -106,6 +106,9 @@ func (c *Campaign) Todo() (Todo, error) {
 	if err != nil {
 		return Todo{}, err
 	}
+	if err := writable(held.where); err != nil {
+		return Todo{}, err
+	}
 	builds, err := c.builds()
 	if err != nil {
 		return Todo{}, err

@@ -118,6 +118,20 @@ func readStore(dir string) (*store, error) {
 	return s, s.read(bytes.NewReader(text[:bytes.LastIndexByte(text, '\n')+1]))
 }
 
+// writable says whether the record file could be written, without making it.
+func writable(path string) error {
+	for at := path; ; at = filepath.Dir(at) {
+		err := unix.Access(at, unix.W_OK)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue // it would be made, by whoever may write to its directory
+		}
+		if err != nil {
+			return fmt.Errorf("write record file %s: %s: %w", path, at, err)
+		}
+		return nil
+	}
+}
+
 // mend moves a last line that has no end out of the file. Nothing is lost: it
 // is kept beside.
 func (s *store) mend() error {

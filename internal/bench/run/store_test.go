@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +43,37 @@ func keep(t *testing.T, c *Campaign, recs []bench.Record) {
 	}
 	if err := errors.Join(s.add(recs), s.close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What could not be kept is known before anything is measured, and nothing is made.
+func TestRecordsThatCannotBeKeptAreRefusedBefore(t *testing.T) {
+	c := campaign(t)
+	if _, err := c.Todo(); err != nil {
+		t.Errorf("a directory that is to be made: %v", err)
+	}
+	if _, err := os.Stat(c.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("looking made %s: %v", c.Dir, err)
+	}
+	parent := filepath.Dir(c.Dir)
+	if err := os.Chmod(parent, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(parent, 0o755) })
+	denied := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread that is not root's ends with this
+		const nobody, asBefore = 65534, ^uintptr(0)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, nobody, asBefore, asBefore) // only root can, and must
+		_, err := c.Todo()
+		denied <- err
+	}()
+	if err := <-denied; !errors.Is(err, os.ErrPermission) {
+		t.Errorf("below a directory that cannot be written to: %v", err)
+	}
+	c.Dir = filepath.Join(c.Node, "records") // below a file
+	if _, err := c.Todo(); err == nil {
+		t.Error("records below a file: no error")
 	}
 }
 
