@@ -77,7 +77,7 @@ records say of the targets: temper-lab targets --records OUT.
 func (l *listed) run(cmd *cobra.Command, file string) error {
 	campaigns, err := l.campaigns(file)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	var arms []bench.Arm
 	var scenarios []bench.Scenario
@@ -135,6 +135,9 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 	if err := dec.Decode(&lists); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read campaign %s: %w", file, err)
 	}
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("read campaign %s: no list in it", file)
+	}
 	entries, ok := lists[l.list]
 	if !ok {
 		var known []string
@@ -142,10 +145,16 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 			known = append(known, name)
 		}
 		slices.Sort(known)
-		return nil, fmt.Errorf("read campaign %s: no list %q: it has %s", file, l.list, strings.Join(known, ", "))
+		return nil, usageError{fmt.Errorf("read campaign %s: no list %q: it has %s", file, l.list, strings.Join(known, ", "))}
 	}
-	if err := errors.Join(distinct(entries), l.knows(entries)); err != nil {
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("read campaign %s: no entry in list %q", file, l.list)
+	}
+	if err := distinct(entries); err != nil {
 		return nil, fmt.Errorf("read campaign %s: %w", file, err)
+	}
+	if err := l.knows(entries); err != nil {
+		return nil, usageError{fmt.Errorf("read campaign %s: %w", file, err)}
 	}
 	var out []*run.Campaign
 	for i, e := range entries {

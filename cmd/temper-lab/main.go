@@ -92,15 +92,44 @@ report from the records.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkFlags(cmd) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q", args[0])}
+				return unknownCommand(args[0])
 			}
 			return cmd.Help()
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetHelpCommand(newHelp())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if !cmd.HasParent() && cmd.Flags().NArg() > 0 { // its flags are those of no command
+			return unknownCommand(cmd.Flags().Arg(0))
+		}
+		return usageError{err}
+	})
 	root.AddCommand(endsGuests(newDemo()), endsGuests(newRun()), endsGuests(newCampaign()), newVerify(), endsGuests(newRerun()), newLs(), newKernels(), newReport(), newCompare(), newTargets())
 	return root
+}
+
+func unknownCommand(name string) error { return usageError{fmt.Errorf("unknown command %q", name)} }
+
+// newHelp is cobra's, which calls it a success to know nothing of a command.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Explain a command",
+		Long:    "Help prints what COMMAND --help does; without one, the list of commands.",
+		Example: "  temper-lab help run",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				return unknownCommand(rest[0])
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 // endsGuests has a signal end the command's context instead of the program, so that

@@ -194,6 +194,9 @@ func (a *again) onRecord(ctx context.Context, path string) ([]run.Again, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if len(runs) == 0 && a.only == "" {
+		return nil, fmt.Errorf("%s: no record in it", path)
+	}
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("%s: no run of %q on record", path, a.only)
 	}

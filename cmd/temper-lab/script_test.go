@@ -82,7 +82,15 @@ func TestExitCodes(t *testing.T) {
 		"rerun nowhere":            exitError,
 		"ls a b":                   exitUsage,
 		"kernels":                  exitOK,
-		"campaign nowhere":         exitUsage,
+		"campaign nowhere":         exitError,
+		"campaign ../../bench/campaign.yaml --list none": exitUsage,
+		"campaign ../../bench/campaign.yaml --only none": exitUsage,
+		"campain --dry-run": exitUsage,
+		"--dry-run":         exitUsage,
+		"help":              exitOK,
+		"help run":          exitOK,
+		"help bogus":        exitUsage,
+		"run --help":        exitOK,
 	} {
 		var out, err strings.Builder
 		if got := execute(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &err); got != want {
