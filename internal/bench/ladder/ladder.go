@@ -35,7 +35,8 @@ type Ladder struct {
 	Void     []Void
 	Facts    Facts
 	plans    []bench.Plan
-	runs     map[run]int // windows of each
+	runs     map[run]int     // windows of each
+	windows  map[string]bool // by ID
 }
 
 // Arm is one arm's cells.
@@ -102,29 +103,24 @@ func Read(dir string) ([]*Ladder, error) {
 type Fold struct {
 	source   string
 	campaign string
-	windows  map[string]bool // by ID
 	keys     []string
 	ladders  map[string]*Ladder
 }
 
 // NewFold returns a fold for the records of one directory.
 func NewFold(source string) *Fold {
-	return &Fold{source: source, windows: map[string]bool{}, ladders: map[string]*Ladder{}}
+	return &Fold{source: source, ladders: map[string]*Ladder{}}
 }
 
 // Add folds one record. A window that is there already would count twice, and one of
 // another campaign may be of another engine.
 func (f *Fold) Add(rec *bench.Record) error {
-	if len(f.windows) == 0 {
+	if len(f.keys) == 0 {
 		f.campaign = rec.Campaign
 	}
 	if rec.Campaign != f.campaign {
 		return fmt.Errorf("window %s is of campaign %s, those before it of %s", rec.ID(), rec.Campaign, f.campaign)
 	}
-	if f.windows[rec.ID()] {
-		return fmt.Errorf("window %s is there twice", rec.ID())
-	}
-	f.windows[rec.ID()] = true
 	scenario, err := json.Marshal(rec.Scenario)
 	if err != nil {
 		return fmt.Errorf("encode scenario %s: %w", rec.Scenario.Name, err)
@@ -132,9 +128,13 @@ func (f *Fold) Add(rec *bench.Record) error {
 	key := strings.Join([]string{string(scenario), rec.Machine.Topology, rec.Machine.Clock}, "\n")
 	l := f.ladders[key]
 	if l == nil {
-		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}, runs: map[run]int{}}
+		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}, runs: map[run]int{}, windows: map[string]bool{}}
 		f.ladders[key], f.keys = l, append(f.keys, key)
 	}
+	if l.windows[rec.ID()] {
+		return fmt.Errorf("window %s is there twice", rec.ID())
+	}
+	l.windows[rec.ID()] = true
 	l.add(rec)
 	return nil
 }
