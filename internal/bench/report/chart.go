@@ -98,11 +98,27 @@ func (c *chart) svg() template.HTML {
 		b.WriteString(`</svg>`)
 	}
 	if c.note != "" {
-		write(&b, "tick note", plotL+5, c.y.at(c.limit)-5, "start", c.note)
+		write(&b, "tick note", plotL+5, c.noteAt(), "start", c.note)
 	}
 	b.WriteString(`</svg>`)
 	// Every text in it was escaped above.
 	return template.HTML(b.String()) //nolint:gosec // built here from escaped parts
+}
+
+// noteAt is where the note of the line across stands: above the line, or below it
+// where a series begins above.
+func (c *chart) noteAt() float64 {
+	const above, below, height, width = -5, 14, 18, 60
+	line := c.y.at(c.limit)
+	for _, s := range c.series {
+		if len(s.points) == 0 || !c.shown(s.points[0]) {
+			continue
+		}
+		if x, y := c.place(0, s.points[0]); x < plotL+width && y <= line && y > line-height {
+			return line + below
+		}
+	}
+	return line + above
 }
 
 // frame draws axes, ticks and labels.
