@@ -85,7 +85,7 @@ func TestExitCodes(t *testing.T) {
 		"campaign nowhere":         exitError,
 		"campaign ../../bench/campaign.yaml --list none": exitUsage,
 		"campaign ../../bench/campaign.yaml --only none": exitUsage,
-		"campain --dry-run": exitUsage,
+		"bogus --dry-run": exitUsage,
 		"--dry-run":         exitUsage,
 		"help":              exitOK,
 		"help run":          exitOK,

@@ -203,8 +203,8 @@ const (
 	minWindow = 10 * time.Millisecond
 )
 
-// within is false for what is no number, too.
-func within(x, least, most float64) bool { return x >= least && x <= most }
+// upTo is false for what is no number, too.
+func upTo(x, most float64) bool { return x >= 0 && x <= most }
 
 // Step is one rung of the ladder at one operating point.
 type Step struct {
@@ -351,7 +351,7 @@ func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {
 		bad("primary.params", "%v, but %s has %v", got, kind.Name, want)
 	}
 	for name, value := range p.Params {
-		if !within(value, 0, math.MaxFloat64) {
+		if !upTo(value, math.MaxFloat64) {
 			bad("primary.params."+name, "%g, want a number, 0 or more", value)
 		}
 	}
@@ -441,7 +441,7 @@ func (s Scenario) validateLoad(bad func(field, format string, args ...any)) {
 }
 
 func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
-	if !within(s.MaxRate, 0, maxRate) {
+	if !upTo(s.MaxRate, maxRate) {
 		bad("max_rate", "%g, want 0 to %d a second", s.MaxRate, maxRate)
 	}
 	seen := map[string]bool{}
@@ -452,9 +452,9 @@ func (s Scenario) validatePoints(bad func(field, format string, args ...any)) {
 		}
 		seen[p.Name] = true
 		switch {
-		case !within(p.Rate, 0, maxRate):
+		case !upTo(p.Rate, maxRate):
 			bad(field+".rate", "%g, want 0 to %d a second", p.Rate, maxRate)
-		case !within(p.Share, 0, 1):
+		case !upTo(p.Share, 1):
 			bad(field+".share", "%g, want at most 1, all of max_rate", p.Share)
 		case p.Rate > 0 && p.Share > 0, s.KindOf().Server && !s.KindOf().Tool && p.Rate+p.Share == 0:
 			bad(field, "give either a rate or a share, and more than 0")
