@@ -7,8 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/temper-sched/temper/internal/config"
 )
 
 // variants are the settings whose objects are checked, beside the defaults.
@@ -17,19 +22,29 @@ var variants = []string{
 	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8",
 	"canary.enabled=true,canary.nodeSelector.zone=a,image.pullSecrets[0].name=s,networkPolicy.enabled=false",
 	"priorityClasses.create=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
+	"deadMan=2s,settle=0s,critical=7,background=7,reservedCPUs=08-8\\,0-8191",
+	"deadMan=9m59.5s500ms,settle=10m,critical=1999999999,background=-2147483648",
 }
 
-// refused are settings with a fault each, and the word by which the schema
-// complains of it.
+// refused are settings with a fault each, and the word by which the schema, or a
+// template where that is not enough, complains of it.
 var refused = map[string]string{
 	"mode=on":                      "mode",
 	"lend=always":                  "lend",
 	"cpuMax=ignore":                "cpuMax",
 	"critical=0":                   "critical",
 	"critical=2000000000":          "critical",
+	"background=5,critical=4":      "background",
 	"reservedCPUs=0-":              "reservedCPUs",
+	"reservedCPUs=5-2":             "reservedCPUs",
+	"reservedCPUs=0-9000":          "reservedCPUs",
+	"reservedCPUs=1\\,8192-8193":   "reservedCPUs",
 	"deadMan=30":                   "deadMan",
+	"deadMan=1h":                   "deadMan",
+	"deadMan=1s":                   "deadMan",
+	"deadMan=10m1ms":               "deadMan",
 	"settle=soon":                  "settle",
+	"settle=1h":                    "settle",
 	"image.tag=a:b":                "tag",
 	"image.digest=x":               "digest",
 	"image.pullPolicy=Sometimes":   "pullPolicy",
@@ -75,14 +90,65 @@ func current(ctx context.Context, helm tool) error {
 func refuse(ctx context.Context, helm tool) error {
 	var errs []error
 	for set, word := range refused {
-		switch _, err := render(ctx, helm, set); {
-		case err == nil:
+		_, err := render(ctx, helm, set)
+		if err == nil {
 			errs = append(errs, fmt.Errorf("%s is taken", set))
-		case !strings.Contains(err.Error(), "specifications of the schema") || !strings.Contains(err.Error(), word):
+			continue
+		}
+		_, said, _ := strings.Cut(err.Error(), set) // after the command line
+		if !isRefusal(said) || !strings.Contains(said, word) {
 			errs = append(errs, fmt.Errorf("%s is refused for another reason: %w", set, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isRefusal tells whether the schema, or a fail in a template, is why helm ended.
+func isRefusal(said string) bool {
+	return strings.Contains(said, "specifications of the schema") || strings.Contains(said, "execution error at (temper/templates/")
+}
+
+// agree holds every configuration that the chart makes against the agent, which
+// exits on one that it refuses.
+func agree(ctx context.Context, helm tool) error {
+	for _, set := range variants {
+		objects, err := render(ctx, helm, set)
+		if err != nil {
+			return err
+		}
+		configs, err := configurations(objects)
+		if err != nil {
+			return fmt.Errorf("with %q: %w", set, err)
+		}
+		for _, text := range configs {
+			if _, err := config.ParseAgent("agent.yaml", []byte(text)); err != nil {
+				return fmt.Errorf("with %q: %w", set, err)
+			}
+		}
+	}
+	return nil
+}
+
+// configurations returns those of the agents in what the chart renders.
+func configurations(objects []byte) ([]string, error) {
+	var out []string
+	for d := yaml.NewDecoder(bytes.NewReader(objects)); ; {
+		var o struct{ Data map[string]string }
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read objects: %w", err)
+		}
+		if text, ok := o.Data["agent.yaml"]; ok {
+			out = append(out, text)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no configuration of an agent")
+	}
+	return out, nil
 }
 
 func conform(ctx context.Context, helm tool) error {

@@ -2,8 +2,9 @@
 
 // Command installcheck checks what is installed in clusters, with the tools of
 // those who install it: the chart by helm, what it renders by kubeconform
-// against the API server's own schemas, the alert rules by promtool; and that
-// deploy/manifests is what the chart renders.
+// against the API server's own schemas, the alert rules by promtool; that the
+// agent takes the configurations; and that deploy/manifests is what the chart
+// renders.
 //
 // The tools are built from the Go module proxy at their first use, which takes
 // minutes, and stay in Go's build cache.
@@ -61,7 +62,8 @@ func run(ctx context.Context, write bool) error {
 	}{
 		{"chart is sound", lint},
 		{"manifests are current", current},
-		{"schema refuses wrong values", refuse},
+		{"chart refuses wrong values", refuse},
+		{"agent takes what the chart takes", agree},
 		{"objects are as the API server wants them", conform},
 		{"alerts fire when they should", alerts},
 	}
