@@ -254,6 +254,9 @@ func TestUnfitNodeIsReady(t *testing.T) {
 					if r.Code != 200 {
 						t.Errorf("%s: %d %s", path, r.Code, r.Body)
 					}
+					if said := `mode="` + string(mode) + `",reason="NoSchedExt"`; path == "/metrics" && !strings.Contains(r.Body.String(), said) {
+						t.Errorf("%s lacks %s, by which alerts tell what is wanted", path, said)
+					}
 				}
 				w.do(func() { w.checks = nil })
 				time.Sleep(31 * time.Second)

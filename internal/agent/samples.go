@@ -24,7 +24,7 @@ func (v *view) samples() []metric.Sample {
 	out := []metric.Sample{
 		metric.BuildInfo.Is(1, v.Version, runtime.Version()),
 		metric.SchedulerAttached.Is(metric.Flag(v.Engine == "attached")),
-		metric.SchedulerState.Is(1, v.Engine, v.Reason, v.Version, v.Kernel),
+		metric.SchedulerState.Is(1, v.Mode, v.Engine, v.Reason, v.Version, v.Kernel),
 		metric.AttachDuration.Counts(v.counts.attach),
 		metric.PlanApplyDuration.Counts(v.counts.apply),
 		metric.PodEffective.Counts(v.counts.effective),

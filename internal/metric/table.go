@@ -57,8 +57,8 @@ const (
 var table = [count]Desc{
 	SchedulerAttached: {"temper_scheduler_attached", Gauge, "1 while Temper schedules this node, else 0.", nil},
 	SchedulerState: {
-		"temper_scheduler_state_info", Gauge, "Always 1. The engine (attached, observe or safe), and the reason as the node's condition has it.",
-		[]string{"state", "reason", "version", "kernel"},
+		"temper_scheduler_state_info", Gauge, "Always 1. What the agent is to do (observe or enforce), the engine (attached, observe or safe), and the reason as the node's condition has it.",
+		[]string{"mode", "state", "reason", "version", "kernel"},
 	},
 	SchedulerEjects: {
 		"temper_scheduler_ejects_total", Counter, "How often an attached scheduler ended without the agent's doing, by reason.",
