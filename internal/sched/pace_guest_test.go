@@ -60,7 +60,7 @@ func TestLimitHolds(t *testing.T) {
 		{"1.5 CPUs", "150000 100000", "0", 8, tier.Standard, 1.5, time.Millisecond},
 		{"10 ms period", "15000 10000", "0", 8, tier.Standard, 1.5, time.Millisecond},
 		{"a tenth", "10000 100000", "0", 4, tier.Standard, 0.1, 7 * time.Millisecond},
-		{"a burst is once", "100000 100000", "100000", 4, tier.Standard, 1, time.Millisecond},
+		{"a burst is once", "100000 100000", "100000", 4, tier.Standard, 1, 2 * time.Millisecond},
 		{"one thread below it", "150000 100000", "0", 1, tier.Standard, 1, 0},
 		{"critical", "150000 100000", "0", 8, tier.Critical, 1.5, time.Millisecond},
 		{"background", "150000 100000", "0", 8, tier.Background, 1.5, time.Millisecond},
