@@ -95,6 +95,7 @@ static __always_inline u32 cpu_llc(s32 cpu)
 
 static __always_inline s32 next_sibling(s32 cpu)
 {
+	one_copy(cpu);
 	return (u32)cpu < TEMPER_MAX_CPUS ? topology[cpu].next_sibling : cpu;
 }
 

@@ -86,11 +86,11 @@ func TestExitCodes(t *testing.T) {
 		"campaign ../../bench/campaign.yaml --list none": exitUsage,
 		"campaign ../../bench/campaign.yaml --only none": exitUsage,
 		"bogus --dry-run": exitUsage,
-		"--dry-run":         exitUsage,
-		"help":              exitOK,
-		"help run":          exitOK,
-		"help bogus":        exitUsage,
-		"run --help":        exitOK,
+		"--dry-run":       exitUsage,
+		"help":            exitOK,
+		"help run":        exitOK,
+		"help bogus":      exitUsage,
+		"run --help":      exitOK,
 	} {
 		var out, err strings.Builder
 		if got := execute(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &err); got != want {
