@@ -25,11 +25,16 @@ static __always_inline void work(u64 ns)
 	}
 }
 
+static __always_inline bool is_pinned(void)
+{
+	return ((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1;
+}
+
 /* A kernel thread that is bound to its CPU: some kernels do not preempt the loop. */
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(work_for_long, void *item)
 {
-	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
+	if (is_pinned())
 		work(WORK_NS);
 	return 0;
 }
@@ -38,8 +43,7 @@ int BPF_PROG(work_for_long, void *item)
 SEC("tp_btf/workqueue_execute_start")
 int BPF_PROG(work_for_longer, void *item)
 {
-	if (((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1 &&
-	    bpf_get_smp_processor_id() == 1)
+	if (is_pinned() && bpf_get_smp_processor_id() == 1)
 		work(MORE_THAN_A_SLICE_NS);
 	return 0;
 }
@@ -82,8 +86,7 @@ int BPF_PROG(choose_for_long, struct task_struct *p, int prev_cpu, int flags, in
 SEC("tp_btf/cpuhp_enter")
 int BPF_PROG(offline_for_long, unsigned int cpu, int target, int step)
 {
-	if (target < step &&
-	    ((struct task_struct *)bpf_get_current_task_btf())->nr_cpus_allowed == 1)
+	if (target < step && is_pinned())
 		work(HOTPLUG_NS);
 	return 0;
 }

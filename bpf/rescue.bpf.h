@@ -74,9 +74,11 @@ static __always_inline bool hand_over(struct bpf_iter_scx_dsq *it, struct task_s
 	bool anywhere = p->nr_cpus_allowed >= nr_online;
 
 	one_copy(tier);
-	if (cpu < 0)
+	if (cpu < 0) {
 		push_off(it, p);
-	if (cpu < 0 || !cctx || tier >= TEMPER_TIERS)
+		return false;
+	}
+	if (!cctx || tier >= TEMPER_TIERS)
 		return false;
 	scx_bpf_dsq_move_set_slice(it, RESCUE_SLICE_NS);
 	/*

@@ -10,13 +10,13 @@ import (
 	"io"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/temper-sched/temper/internal/topology"
 )
 
 // Scenario is what the node has to do: a critical pod with its work, a ladder
@@ -285,9 +285,9 @@ func (s Scenario) Validate() error {
 			bad(field, "missing")
 		}
 	}
-	if n := cpusOf(s.Topology); n == 0 && s.Topology != "" {
-		bad("topology", "%q, want sockets, cores per socket and threads per core, as in 1s4c1t", s.Topology)
-	} else if n == 1 {
+	if shape, err := topology.ParseShape(s.Topology); err != nil && s.Topology != "" {
+		bad("topology", "%v", err)
+	} else if shape.CPUs() == 1 {
 		bad("topology", "%s is one CPU, want at least 2: pods and the instrument need one each", s.Topology)
 	}
 	if len(s.Densities) == 0 {
@@ -311,23 +311,6 @@ func (s Scenario) Validate() error {
 	s.validatePoints(bad)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
-}
-
-// topologyName is sockets, cores per socket and threads per core, of this machine too.
-var topologyName = regexp.MustCompile(`^([1-9]\d{0,2})s([1-9]\d{0,2})c([1-9])t$`)
-
-// cpusOf is how many CPUs a topology has; 0 if it is none.
-func cpusOf(topology string) int {
-	parts := topologyName.FindStringSubmatch(topology)
-	if parts == nil {
-		return 0
-	}
-	n := 1
-	for _, digits := range parts[1:] {
-		d, _ := strconv.Atoi(digits) // digits, by the expression
-		n *= d
-	}
-	return n
 }
 
 func (s Scenario) validatePrimary(bad func(field, format string, args ...any)) {

@@ -76,7 +76,7 @@ func (b *boot) args() []string {
 		"-device", "virtio-serial-pci,ioeventfd=off",
 		"-chardev", "file,id=port,path=" + b.port(), "-device", "virtserialport,chardev=port,name=temper",
 	}
-	a = append(a, b.topology.args(b.machine.MemoryMB)...)
+	a = append(a, topologyArgs(b.topology, b.machine.MemoryMB)...)
 	a = append(a, networkArgs(b.machine.Forward)...)
 	switch {
 	case b.accel == accelKVM:

@@ -14,9 +14,9 @@ func TestParseTopology(t *testing.T) {
 		want Topology
 		err  string
 	}{
-		"one socket":              {in: "1s4c1t", want: Topology{1, 4, 1}},
-		"threads":                 {in: "1s2c2t", want: Topology{1, 2, 2}},
-		"sockets":                 {in: "2s16c1t", want: Topology{2, 16, 1}},
+		"one socket":              {in: "1s4c1t", want: Topology{Sockets: 1, Cores: 4, Threads: 1}},
+		"threads":                 {in: "1s2c2t", want: Topology{Sockets: 1, Cores: 2, Threads: 2}},
+		"sockets":                 {in: "2s16c1t", want: Topology{Sockets: 2, Cores: 16, Threads: 1}},
 		"empty":                   {in: "", err: "want sockets"},
 		"units in another order":  {in: "4c1s1t", err: "want sockets"},
 		"a unit is missing":       {in: "1s4c", err: "want sockets"},
@@ -62,7 +62,7 @@ func FuzzParseTopology(f *testing.F) {
 }
 
 func TestTopologyArgs(t *testing.T) {
-	got := Topology{3, 2, 1}.args(1000)
+	got := topologyArgs(Topology{Sockets: 3, Cores: 2, Threads: 1}, 1000)
 	want := []string{
 		"-smp", "6,sockets=3,cores=2,threads=1", "-m", "1000M",
 		"-object", "memory-backend-ram,id=m0,size=333M", "-numa", "node,nodeid=0,memdev=m0", "-numa", "cpu,node-id=0,socket-id=0",

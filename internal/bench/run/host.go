@@ -85,7 +85,7 @@ func HostTopology() (string, error) {
 	if cores%sockets != 0 || threads%cores != 0 {
 		return "", fmt.Errorf("name topology: %d sockets, %d cores and %d CPUs are not even", sockets, cores, threads)
 	}
-	return fmt.Sprintf("%ds%dc%dt", sockets, cores/sockets, threads/cores), nil
+	return topology.Shape{Sockets: sockets, Cores: cores / sockets, Threads: threads / cores}.String(), nil
 }
 
 // host is what a measured machine must have, by the files that tell.
