@@ -79,7 +79,7 @@ func TestRescueOfALightPodHoldsNobodyUp(t *testing.T) {
 }
 
 func rescueHoldsNobodyUp(t *testing.T, cpus string, stints, lights, heavies int) {
-	// Above what preemptions take here (47 to 108 us by seed), far below the slice of 1 ms
+	// Above what preemptions take here (47 to 108 µs by seed), far below the slice of 1 ms
 	// that a rescue may owe.
 	const longest = 250 * time.Microsecond
 	s := attach(t, Config{})
