@@ -82,11 +82,11 @@ static __always_inline void enqueue_bound(struct task_struct *p, s32 cpu, u64 en
 /*
  * An idle CPU that is kicked is back in the idle mask, though a wakeup may have claimed it:
  * two take it. The second, if above background, stands first in the CPU's own queue, before
- * one that may outrank it.
+ * one that may outrank it, and need not wait: other CPUs may run lower tiers.
  */
 static __always_inline bool may_be_first_by_chance(const struct task_ctx *tctx, bool queued)
 {
-	return !queued && tctx->tier > TEMPER_CRITICAL && tctx->tier < TEMPER_BACKGROUND;
+	return !queued && tctx->tier < TEMPER_BACKGROUND;
 }
 
 /*

@@ -176,21 +176,26 @@ func TestPeerHoldsNobodyUp(t *testing.T) {
 }
 
 // A CPU that goes idle says so twice at times, and two wakeups take it: who comes second
-// stands first in that CPU's own queue, and makes way if the other may outrank it.
+// stands first in that CPU's own queue, and makes way if the other may outrank it. Nor does
+// of two critical threads one wait for the other's work, while CPUs run a lower tier.
 func TestSecondWakeupHoldsNobodyUp(t *testing.T) {
 	requireVirtualTime(t)
 	const longest = 150 * time.Microsecond // above what such preemptions take, far below a stint
-	s := attach(t, Config{})
-	pod, lower := testCgroup(t, "pod"), testCgroup(t, "lower")
-	apply(t, s,
-		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
-		planGroup(t, lower, policy.Group{Tier: tier.Standard}))
-	start(t, lower, "stint", threadsEnv+"=8")
-	nappers(t, pod, 3)
-	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.ChooseForLong })
-	time.Sleep(settle)
-	expectInversion(t, s, longest, func() { time.Sleep(shareTime) })
-	stillAttached(t, s)
+	for _, role := range []string{"nap", "doze"} {
+		t.Run(role, func(t *testing.T) {
+			s := attach(t, Config{})
+			pod, lower := testCgroup(t, "pod"), testCgroup(t, "lower")
+			apply(t, s,
+				planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+				planGroup(t, lower, policy.Group{Tier: tier.Standard}))
+			start(t, lower, "stint", threadsEnv+"=8")
+			start(t, pod, role, threadsEnv+"=3")
+			slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.ChooseForLong })
+			time.Sleep(settle)
+			expectInversion(t, s, longest, func() { time.Sleep(shareTime) })
+			stillAttached(t, s)
+		})
+	}
 }
 
 // expectInversion fails if a lower tier runs for longer than longest while a critical thread

@@ -42,6 +42,8 @@ func TestMain(m *testing.M) {
 		spin(envInt(threadsEnv, 1), burn)
 	case "nap":
 		spin(envInt(threadsEnv, 1), nap)
+	case "doze":
+		spin(envInt(threadsEnv, 1), doze)
 	case "burst":
 		bind(0)
 		burst()
@@ -110,10 +112,15 @@ func burn() {
 
 // nap works for 50 µs and sleeps for 20, as a server with small requests does.
 // Raw system calls: the runtime would take the thread for one that is stuck.
-func nap() {
+func nap() { workAndSleep(20_000) }
+
+// doze works eight times as long as nap.
+func doze() { workAndSleep(160_000) }
+
+func workAndSleep(rounds int) {
 	rest := unix.NsecToTimespec(20_000)
 	for {
-		for range 20_000 {
+		for range rounds {
 			continue
 		}
 		_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&rest)), 0, 0)
@@ -222,7 +229,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" || role == "burst" || role == "stint" || role == "stay" {
+	if role == "spin" || role == "nap" || role == "doze" || role == "burst" || role == "stint" || role == "stay" {
 		startNow(t, cmd)
 	}
 	return cmd
