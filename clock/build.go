@@ -20,7 +20,7 @@ import (
 
 const compiler = "gcc"
 
-//go:embed plugin/clock.c plugin/trace.c plugin/qemu.h selfcheck
+//go:embed plugin/clock.c plugin/trace.c plugin/pauses.h plugin/qemu.h selfcheck
 var sources embed.FS
 
 // built is the plugin and the self-check's firmware in the cache. The key in

@@ -37,12 +37,12 @@ func ownClock(ctx context.Context, qemuPath, version string) (string, error) {
 	return fmt.Sprintf("%s,quantum=%d", path, quantum.Nanoseconds()), err
 }
 
-// stalledClock is ownClock on a host that takes the vCPUs' thread off its CPU whenever a
-// vCPU halts, where another thread of QEMU could come between.
-func stalledClock(dir string) guest.ClockFunc {
+// awakeClock is ownClock in a QEMU whose threads come between each other as often as they
+// can.
+func awakeClock(dir string) guest.ClockFunc {
 	return func(ctx context.Context, _, version string) (string, error) {
-		path := filepath.Join(dir, "stalled.so")
-		err := clock.BuildPlugin(ctx, version, "plugin/clock.c", path, "-DCLOCK_STALL_US=50")
+		path := filepath.Join(dir, "awake.so")
+		err := clock.BuildPlugin(ctx, version, "plugin/testdata/awake.c", path)
 		return fmt.Sprintf("%s,quantum=%d", path, quantum.Nanoseconds()), err
 	}
 }
@@ -120,12 +120,12 @@ func buildBusy(t *testing.T) string {
 }
 
 // Two guests at the same time disturb each other's thread, but not a value; nor does a
-// host that stalls one of them thousands of times.
+// host that stalls one of them thousands of times while its main loop is awake.
 func TestLinuxSeesAClockPerVCPU(t *testing.T) {
 	program := buildBusy(t)
 	var runs [2]result
 	var wg sync.WaitGroup
-	for i, plugin := range []guest.ClockFunc{ownClock, stalledClock(t.TempDir())} {
+	for i, plugin := range []guest.ClockFunc{ownClock, awakeClock(t.TempDir())} {
 		wg.Go(func() { runs[i] = busyGuest(t, program, plugin) })
 	}
 	wg.Wait()

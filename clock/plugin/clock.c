@@ -23,10 +23,10 @@
  *   C3  Every value depends on executed instructions and timers alone, never on
  *       the host's clock: two runs are identical.
  *
- * How: AccelOpsClass holds the functions by which QEMU reads its clock and raises
- * interrupts; three of them are replaced. When QEMU asks for the time to begin a
- * slice, the vCPUs have their turns before the answer, by functions that it exports
- * (run_in_turn). Of QEMU's structures nothing is assumed
+ * How: AccelOpsClass holds the functions by which QEMU reads its clock, raises
+ * interrupts and asks whether a vCPU is idle; four of them are replaced. When QEMU asks
+ * for the time to begin a slice, the vCPUs have their turns before the answer, by
+ * functions that it exports (run_in_turn). Of QEMU's structures nothing is assumed
  * but that they contain these pointers (found by value) and CPUState.running
  * (found by letting QEMU set it). A QEMU in which they are not found is refused.
  *
@@ -34,12 +34,12 @@
  * about the time by up to a quantum. Snapshots are not supported.
  */
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "pauses.h"
 #include "qemu.h"
 
 #ifndef CLOCK_API
@@ -76,8 +76,8 @@ static bool print_stats;
 
 /*
  * All of it is written by the one thread that runs the vCPUs, or by the main loop while
- * every vCPU is halted, no turn is taken, and it holds QEMU's big lock. Only shared_ns
- * and in_turns are read without the lock: they are accessed atomically.
+ * that thread sleeps (asleep) and it holds QEMU's big lock. Only shared_ns is read without
+ * the lock: it is accessed atomically.
  */
 static struct vcpu vcpus[MAX_VCPUS];
 static int nr_vcpus;
@@ -85,8 +85,6 @@ static struct vcpu *counting; /* whose instructions QEMU's counter counts now */
 static int64_t shared_ns;
 static int64_t counted; /* QEMU's counter when it was last read */
 static int64_t warped_ns; /* what QEMU added to its clock while all were halted */
-static struct qemu_plugin_scoreboard *pauses;
-static uint64_t counted_pauses;
 static size_t running_at; /* offset of CPUState.running */
 static void (*raise_interrupt)(CPUState *cpu, int mask);
 
@@ -96,13 +94,21 @@ static void (*raise_interrupt)(CPUState *cpu, int mask);
  */
 static int turn;
 static bool in_round;
-/* run_in_turn is at work: it sets the lengths of slices, and the main loop waits for it. */
+/* run_in_turn is at work: it sets the lengths of slices. */
 static bool in_turns;
 /* It has been at work since QEMU's loop last looked after its timers. */
 static bool turns_done;
 
+/* The vCPUs' thread sleeps until one of them has work. Changes under QEMU's big lock. */
+static bool asleep;
+
+#define OF_THREAD static __thread __attribute__((tls_model("initial-exec")))
 /* Reading the next timer's distance reads the clock: that call gets shared_ns. */
-static __thread bool in_timer_query;
+OF_THREAD bool in_timer_query;
+/* It is not QEMU that asks whether a vCPU is idle. */
+OF_THREAD bool in_idle_query;
+/* This is the thread that runs the vCPUs. */
+OF_THREAD bool runs_vcpus;
 
 static struct {
 	uint64_t slices, wakes;
@@ -142,29 +148,20 @@ static struct vcpu *find_vcpu(CPUState *cpu)
 	return NULL;
 }
 
+static bool is_idle(CPUState *cpu)
+{
+	in_idle_query = true;
+	bool idle = cpu_thread_is_idle(cpu);
+	in_idle_query = false;
+	return idle;
+}
+
 static bool all_idle(void)
 {
 	for (int i = 0; i < nr_vcpus; i++)
-		if (vcpus[i].cpu && !cpu_thread_is_idle(vcpus[i].cpu))
+		if (vcpus[i].cpu && !is_idle(vcpus[i].cpu))
 			return false;
 	return true;
-}
-
-/*
- * PAUSEs executed since the last call. With one thread for all vCPUs QEMU files
- * every count under the vCPU for which the code was translated, so only the sum
- * over all vCPUs is right; what came to it belongs to the vCPU that ran.
- */
-static uint64_t new_pauses(void)
-{
-	uint64_t sum = 0;
-
-	for (int i = 0; i < nr_vcpus; i++)
-		sum += *(uint64_t *)qemu_plugin_scoreboard_find(pauses, i);
-
-	uint64_t fresh = sum - counted_pauses;
-	counted_pauses = sum;
-	return fresh;
 }
 
 /* Credits what ran since the last call to the vCPU that ran it. */
@@ -180,7 +177,7 @@ static void account(void)
 	}
 	counting->nr_insns += fresh;
 	counting->time_ns += icount_to_ns(fresh);
-	counting->time_ns += new_pauses() * pause_ns;
+	counting->time_ns += new_pauses(nr_vcpus) * pause_ns;
 }
 
 /* When all vCPUs are halted QEMU jumps to the next timer: follow it. */
@@ -202,7 +199,7 @@ static int64_t slowest_busy(void)
 	for (int i = 0; i < nr_vcpus; i++) {
 		struct vcpu *v = &vcpus[i];
 
-		if (!v->cpu || cpu_thread_is_idle(v->cpu))
+		if (!v->cpu || is_idle(v->cpu))
 			continue;
 		if (v->time_ns < now)
 			v->time_ns = now;
@@ -251,14 +248,14 @@ static enum slice run_slice(struct vcpu *v, int64_t ns)
 	uint64_t insns = v->nr_insns;
 	uint64_t pauses = counted_pauses;
 
-	for (int tries = 0; v->nr_insns == insns && !cpu_thread_is_idle(v->cpu); tries++) {
+	for (int tries = 0; v->nr_insns == insns && !is_idle(v->cpu); tries++) {
 		if (tries == MAX_TRIES || !cpu_work_list_empty(v->cpu))
 			return SLICE_STUCK;
 		counting = v;
 		current_cpu = v->cpu;
 		icount_prepare_for_run(v->cpu, (ns + insn_ns - 1) / insn_ns);
 		int why = tcg_cpu_exec(v->cpu);
-		if (cpu_thread_is_idle(v->cpu))
+		if (is_idle(v->cpu))
 			stall();
 		icount_process_data(v->cpu);
 		account();
@@ -272,7 +269,7 @@ static enum slice run_slice(struct vcpu *v, int64_t ns)
 static bool is_alone(const struct vcpu *v)
 {
 	for (int i = 0; i < nr_vcpus; i++)
-		if (&vcpus[i] != v && vcpus[i].cpu && !cpu_thread_is_idle(vcpus[i].cpu))
+		if (&vcpus[i] != v && vcpus[i].cpu && !is_idle(vcpus[i].cpu))
 			return false;
 	return true;
 }
@@ -315,7 +312,7 @@ static bool begin_round(void)
  */
 static bool take_turn(struct vcpu *v)
 {
-	while (v->cpu && !cpu_thread_is_idle(v->cpu)) {
+	while (v->cpu && !is_idle(v->cpu)) {
 		int64_t ns;
 
 		if (!cpu_can_run(v->cpu) || !cpu_work_list_empty(v->cpu))
@@ -352,13 +349,13 @@ static void run_in_turn(void)
 {
 	CPUState *caller = current_cpu;
 
-	__atomic_store_n(&in_turns, true, __ATOMIC_SEQ_CST);
+	in_turns = true;
 	while ((in_round || begin_round()) && take_turn(&vcpus[turn])) {
 		turn++;
 		in_round = turn < nr_vcpus;
 	}
 	current_cpu = caller;
-	__atomic_store_n(&in_turns, false, __ATOMIC_RELEASE);
+	in_turns = false;
 }
 
 /*
@@ -386,25 +383,33 @@ static int64_t slice_start(struct vcpu *v)
 	return timer > 0 ? shared_time() + timer - 1 : shared_time();
 }
 
-/*
- * Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs.
- *
- * The last busy vCPU is halted before its slice is accounted for: were the time moved to
- * the next timer then, that slice would come on top. From there to the end of the turns
- * the vCPUs' thread takes no lock, and can be waited for with QEMU's big one held.
- */
+/* Not on behalf of a vCPU: the main loop, or QEMU before there are vCPUs. */
 static int64_t time_outside(void)
 {
-	while (bql_locked() && all_idle()) {
-		if (!__atomic_load_n(&in_turns, __ATOMIC_SEQ_CST)) {
-			in_round = false;
-			advance_shared_time();
-			follow_warp();
-			break;
-		}
-		sched_yield();
+	if (bql_locked() && asleep && all_idle()) {
+		in_round = false;
+		advance_shared_time();
+		follow_warp();
 	}
 	return shared_time();
+}
+
+/*
+ * QEMU asks whether a vCPU that is halted is idle. With all of them idle its main loop moves
+ * the time to the next timer, whenever the host lets it come between. Before the vCPUs'
+ * thread sleeps that is too early: the last slice may not be accounted for yet, and a timer
+ * that the thread stops before it sleeps would go on. It is a timer of QEMU's that ends all
+ * turns every 100 ms: when it was started must not depend on the host. So the other threads
+ * hear that a vCPU is idle when that thread has heard so of all: it holds the big lock from
+ * there until it sleeps.
+ */
+static bool clock_idle(CPUState *cpu)
+{
+	if (in_idle_query)
+		return true;
+	if (runs_vcpus)
+		asleep = all_idle();
+	return runs_vcpus || asleep;
 }
 
 /* Replaces icount_get as the answer to "what is the virtual time?". */
@@ -425,7 +430,9 @@ static int64_t clock_read(void)
 	if (!bql_locked()) /* only the preparation of a slice runs without the lock */
 		return slice_start(v);
 
-	turns_done = false; /* between QEMU's turns: timers run now */
+	runs_vcpus = true; /* between QEMU's turns: timers run now */
+	asleep = false;
+	turns_done = false;
 	if (!in_round)
 		advance_shared_time();
 	follow_warp();
@@ -436,7 +443,7 @@ static int64_t clock_read(void)
 static void clock_interrupt(CPUState *cpu, int mask)
 {
 	struct vcpu *v = find_vcpu(cpu);
-	bool wakes = v && cpu_thread_is_idle(cpu);
+	bool wakes = v && is_idle(cpu);
 	int64_t now = wakes ? clock_read() : 0;
 
 	raise_interrupt(cpu, mask);
@@ -450,17 +457,22 @@ static void clock_interrupt(CPUState *cpu, int mask)
 }
 
 /*
- * Replaces handle_interrupt, get_virtual_clock and get_elapsed_ticks, which lie in
- * this order. They hold these values only for TCG with one thread and -icount.
+ * Replaces cpu_thread_is_idle, handle_interrupt, get_virtual_clock and get_elapsed_ticks,
+ * which lie in this order. The last three hold these values only for TCG with one thread
+ * and -icount; the first is empty then and comes after kick_vcpu_thread.
  */
 static bool hook_accelerator(void)
 {
 	void **ops = cpus_get_accel();
+	int idles = 0;
 	int interrupts = 0;
 	int clocks = 0;
 
 	for (int i = 0; ops && i < ACCEL_OPS_SLOTS && clocks < 2; i++) {
-		if (ops[i] == (void *)icount_handle_interrupt && !interrupts) {
+		if (ops[i] == (void *)rr_kick_vcpu_thread && !ops[i + 1]) {
+			ops[i + 1] = (void *)clock_idle;
+			idles++;
+		} else if (ops[i] == (void *)icount_handle_interrupt && !interrupts) {
 			raise_interrupt = icount_handle_interrupt;
 			ops[i] = (void *)clock_interrupt;
 			interrupts++;
@@ -469,7 +481,7 @@ static bool hook_accelerator(void)
 			clocks++;
 		}
 	}
-	return interrupts == 1 && clocks == 2;
+	return idles == 1 && interrupts == 1 && clocks == 2;
 }
 
 static void start_clock(void)
@@ -501,28 +513,6 @@ CALLBACK(vcpu_appears, unsigned int index)
 CALLBACK(vcpu_disappears, unsigned int index)
 {
 	vcpus[index].cpu = NULL;
-}
-
-static bool is_pause(const struct qemu_plugin_insn *insn)
-{
-	uint8_t code[2];
-
-	return qemu_plugin_insn_size(insn) == sizeof(code) &&
-	       qemu_plugin_insn_data(insn, code, sizeof(code)) == sizeof(code) && code[0] == 0xf3 &&
-	       code[1] == 0x90;
-}
-
-CALLBACK(count_pauses, struct qemu_plugin_tb *tb)
-{
-	qemu_plugin_u64 counter = { pauses, 0 };
-
-	for (size_t i = 0; i < qemu_plugin_tb_n_insns(tb); i++) {
-		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-
-		if (is_pause(insn))
-			qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(
-				insn, QEMU_PLUGIN_INLINE_ADD_U64, counter, 1);
-	}
 }
 
 CALLBACK_VOID(at_exit)
@@ -589,8 +579,7 @@ EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int
 		fprintf(stderr, "clock: CPUState.running not found in this QEMU\n");
 		return -1;
 	}
-	pauses = qemu_plugin_scoreboard_new(sizeof(uint64_t));
-	qemu_plugin_register_vcpu_tb_trans_cb(id, count_pauses, NULL);
+	watch_pauses(id);
 	qemu_plugin_register_vcpu_init_cb(id, vcpu_appears, NULL);
 	qemu_plugin_register_vcpu_exit_cb(id, vcpu_disappears, NULL);
 	qemu_plugin_register_atexit_cb(id, at_exit, NULL);

@@ -81,6 +81,7 @@ void cpu_exec_step_atomic(CPUState *cpu);
 int tcg_cpu_exec(CPUState *cpu);
 
 void *cpus_get_accel(void);
+void rr_kick_vcpu_thread(CPUState *cpu);
 bool bql_locked(void);
 void icount_handle_interrupt(CPUState *cpu, int mask);
 int64_t icount_get(void);
