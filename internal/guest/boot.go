@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // boot is one run of a machine: everything resolved, nothing running.
@@ -21,6 +22,7 @@ type boot struct {
 	modules  moduleSet
 	qemu     string
 	dir      string
+	patience time.Duration // with a guest that is to say when it is ready
 
 	accel, clock, clockNote string
 	plugin                  string
@@ -64,6 +66,11 @@ func (b *boot) choose(ctx context.Context, c *Cmd, version string) error {
 	b.clock, b.plugin = ClockPerVCPU, plugin
 	return nil
 }
+
+// checksTimers tells whether the guest is to say that every CPU's timer fires. Where vCPUs
+// have threads of their own one does not at times; where time is virtual nothing may be
+// done that is not the command's.
+func (b *boot) checksTimers() bool { return b.machine.Mode == Functional }
 
 // args is QEMU's command line.
 func (b *boot) args() []string {

@@ -54,6 +54,19 @@ func (e *PanicError) IsStaleBreakpoint() bool {
 // that is still there.
 var trapped = regexp.MustCompile(`(?s)Oops: int3:.*?Code: (?:[0-9a-f]{2} )*([0-9a-f]{2}) <`)
 
+// NotReadyError is a guest in which a CPU's timer did not fire before the command was to
+// start, or that took too long to get there. With a thread per vCPU QEMU 10.0.2 was seen to
+// lose one at the boot, on a busy host: rare as well, and nothing of the guest is to blame.
+type NotReadyError struct {
+	After   time.Duration
+	Console string
+}
+
+// Error tells how long the guest had and what its kernel last printed.
+func (e *NotReadyError) Error() string {
+	return fmt.Sprintf("guest not ready after %v: a CPU's timer does not fire, or the host is too busy; console:\n%s", e.After.Round(time.Second), e.Console)
+}
+
 // TimeoutError is a guest that was still running when its context ended.
 type TimeoutError struct {
 	After   time.Duration

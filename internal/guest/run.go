@@ -25,7 +25,7 @@ import (
 
 // Run boots the machine, runs the command on it and waits for its end. It
 // returns nil if the command succeeded, otherwise an error that wraps
-// *ExitError, *StartError, *PanicError, *TimeoutError or *LostError if the
+// *ExitError, *StartError, *PanicError, *NotReadyError, *TimeoutError or *LostError if the
 // machine was started at all.
 func (c *Cmd) Run(ctx context.Context) error {
 	if c.Log == nil {
@@ -71,7 +71,7 @@ func (c *Cmd) prepare(ctx context.Context) (*boot, error) {
 
 // resolve finds the machine's parts and fills in where they are from.
 func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
-	b := &boot{machine: c.Machine.withDefaults()}
+	b := &boot{machine: c.Machine.withDefaults(), patience: patience}
 	var root rootfs
 	var err error
 	if err = b.machine.checkInstruction(); err != nil {
@@ -116,7 +116,7 @@ func (c *Cmd) resolve(ctx context.Context) (*boot, rootfs, error) {
 // writeInitrd writes the root file system followed by what is this run's own.
 // The kernel unpacks one archive after the other.
 func (b *boot) writeInitrd(c *Cmd, root rootfs) error {
-	own, err := c.files(b.machine.Files)
+	own, err := c.files(b.machine.Files, b.checksTimers())
 	if err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func hashFile(path string) (string, error) {
 
 // files are what this command adds to the root file system: its job, its
 // standard input, its directory and what is copied in.
-func (c *Cmd) files(copied map[string]string) (tree, error) {
-	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, Env: append([]string{
+func (c *Cmd) files(copied map[string]string, checkTimers bool) (tree, error) {
+	job := wire.Job{Path: c.Path, Args: c.Args, Dir: c.Dir, CheckTimers: checkTimers, Env: append([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "TERM=dumb", "TEMPER_GUEST=1", "OUT=" + wire.OutDir,
 	}, c.Env...)}
@@ -192,6 +192,13 @@ func (c *Cmd) files(copied map[string]string) (tree, error) {
 	return t, nil
 }
 
+// patience is how long a guest may take to be ready. On a host with several times as much
+// to do as CPUs it takes half a minute.
+const patience = 2 * time.Minute
+
+// errNotReady is why run gives up a guest of which a timer is dead.
+var errNotReady = errors.New("not ready")
+
 // run starts QEMU and follows it to its end.
 func (b *boot) run(ctx context.Context, c *Cmd) error {
 	started := time.Now()
@@ -209,16 +216,28 @@ func (b *boot) run(ctx context.Context, c *Cmd) error {
 		return fmt.Errorf("start qemu: %w", err)
 	}
 	s := &session{cmd: c, tail: &tailReader{f: port, poll: followPoll, stop: make(chan struct{})}}
+	var late <-chan time.Time
+	ready := make(chan struct{})
+	if b.checksTimers() {
+		s.ready, late = ready, time.After(b.patience)
+	}
 	followed := make(chan error, 1)
 	go func() { followed <- s.follow() }()
 	var cause error
 	ended := false
-	select {
-	case err = <-followed:
-		ended = true
-	case <-exited:
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
+	for waits := true; waits; {
+		waits = false
+		select {
+		case err = <-followed:
+			ended = true
+		case <-exited:
+		case <-ready:
+			ready, late, waits = nil, nil, true
+		case <-late:
+			cause = errNotReady
+		case <-ctx.Done():
+			cause = context.Cause(ctx)
+		}
 	}
 	stopProcess(qemu.Process, exited)
 	if !ended {
@@ -263,6 +282,8 @@ func (b *boot) verdict(c *Cmd, s *session, o outcome) error {
 		switch {
 		case strings.Contains(o.console, "Kernel panic - not syncing"):
 			return &PanicError{Console: panicTail(o.console)}
+		case errors.Is(o.cause, errNotReady):
+			return &NotReadyError{After: o.ran, Console: tail}
 		case o.cause != nil:
 			return &TimeoutError{After: o.ran, Console: tail, Cause: o.cause}
 		case o.stream != nil && !errors.Is(o.stream, io.EOF) && !errors.Is(o.stream, io.ErrUnexpectedEOF):

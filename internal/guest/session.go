@@ -18,6 +18,7 @@ import (
 type session struct {
 	cmd    *Cmd
 	tail   *tailReader
+	ready  chan struct{} // closed when the guest is ready, if it is to say so
 	result *wire.Result
 	out    *os.File
 	outErr error // the first failure to write output; the guest runs on
@@ -33,6 +34,11 @@ func (s *session) follow() error {
 			return err
 		}
 		switch kind {
+		case wire.Ready:
+			if s.ready != nil {
+				close(s.ready)
+				s.ready = nil
+			}
 		case wire.Stdout:
 			s.write(s.cmd.Stdout, payload)
 		case wire.Stderr:

@@ -145,3 +145,37 @@ func is[E error](ok func(E) bool) func(error) bool {
 		return found && ok(e)
 	}
 }
+
+// A guest in which a timer is dead says nothing for ever. It is given up before its command
+// has begun, and one that was ready in time is not.
+func TestGuestThatIsNotReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode Mode
+		says string // what stands in for QEMU writes to the port, by shell
+		want func(error) bool
+	}{
+		"dead timer":    {says: "sleep 60", want: is(func(*NotReadyError) bool { return true })},
+		"ready in time": {says: `printf 'r\0\0\0\0' >> "$port"; sleep 4; ` + endFrame, want: func(err error) bool { return err == nil }},
+		"not asked":     {mode: Deterministic, says: "sleep 4; " + endFrame, want: func(err error) bool { return err == nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &boot{machine: Machine{Mode: tc.mode}, dir: t.TempDir(), patience: 3 * time.Second}
+			var err error
+			if b.topology, err = ParseTopology(DefaultTopology); err != nil {
+				t.Fatal(err)
+			}
+			b.qemu = filepath.Join(b.dir, "qemu")
+			script := "#!/bin/sh\nport=" + b.port() + "\n" + tc.says + "\n"
+			if err := os.WriteFile(b.qemu, []byte(script), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.run(t.Context(), &Cmd{}); !tc.want(err) {
+				t.Errorf("got %T: %v", err, err)
+			}
+		})
+	}
+}
+
+// endFrame is how a guest says that its command succeeded.
+const endFrame = `printf 'x\0\0\0\002{}' >> "$port"`

@@ -106,6 +106,9 @@ func emulatorFault(err error) string {
 	if lost, ok := errors.AsType[*guest.LostError](err); ok && lost.IsEmulatorCrash() {
 		return "the emulator crashed"
 	}
+	if _, ok := errors.AsType[*guest.NotReadyError](err); ok {
+		return "the emulator lost a timer at the boot"
+	}
 	return ""
 }
 

@@ -56,6 +56,10 @@ func run(p *port) (result wire.Result) {
 		result.StartError = err.Error()
 		return result
 	}
+	if job.CheckTimers {
+		awaitTimers()
+		p.send(wire.Ready, nil)
+	}
 	result.StartedNs = uptime()
 	proc, relays, err := start(p, job)
 	if err != nil {

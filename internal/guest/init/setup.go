@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -97,6 +98,25 @@ func loopbackUp() error {
 		return errno
 	}
 	return nil
+}
+
+// awaitTimers returns when a thread on each CPU has slept for a moment, which takes a timer
+// of that CPU: with one that is dead, never. The host notices.
+func awaitTimers() {
+	done := make(chan struct{})
+	for cpu := range runtime.NumCPU() {
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with its affinity
+			var set [128]byte
+			set[cpu/8] = 1 << (cpu % 8)
+			_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, uintptr(len(set)), uintptr(unsafe.Pointer(&set)))
+			_ = syscall.Nanosleep(&syscall.Timespec{Nsec: 1_000_000}, nil)
+			done <- struct{}{}
+		}()
+	}
+	for range runtime.NumCPU() {
+		<-done
+	}
 }
 
 // uptime is nanoseconds since power-on, as the guest's clock has it.

@@ -24,6 +24,8 @@ type Job struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"`
+	// CheckTimers has a Ready frame sent before the command starts.
+	CheckTimers bool `json:"check_timers,omitempty"`
 }
 
 // Result tells how the command ended. Times are since power-on.
@@ -45,6 +47,7 @@ type Kind byte
 // The kinds of frame, all from guest to host. After a File frame, Data frames
 // carry its content.
 const (
+	Ready  Kind = 'r' // every CPU's timer has fired
 	Stdout Kind = 'o'
 	Stderr Kind = 'e'
 	File   Kind = 'f' // a path relative to OutDir
