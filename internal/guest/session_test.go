@@ -154,7 +154,7 @@ func TestGuestThatIsNotReady(t *testing.T) {
 		says string // what stands in for QEMU writes to the port, by shell
 		want func(error) bool
 	}{
-		"dead timer":    {says: "sleep 60", want: is(func(*NotReadyError) bool { return true })},
+		"dead timer":    {says: "exec sleep 60", want: is(func(*NotReadyError) bool { return true })},
 		"ready in time": {says: `printf 'r\0\0\0\0' >> "$port"; sleep 4; ` + endFrame, want: func(err error) bool { return err == nil }},
 		"not asked":     {mode: Deterministic, says: "sleep 4; " + endFrame, want: func(err error) bool { return err == nil }},
 	} {
