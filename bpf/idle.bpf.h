@@ -404,28 +404,46 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 }
 
 /*
- * Stands for the kernel's __preempt_count, a variable that each CPU has: the loader puts
- * its BTF id here, for which libbpf's way of writing it is not known to ours.
+ * Stand for the kernel's __preempt_count and __softirq_pending, variables that each CPU has:
+ * the loader puts their BTF ids here, for which libbpf's way of writing it is not known to
+ * ours.
  */
 #define PREEMPT_COUNT_MARK 0x74656d70
+#define SOFTIRQ_PENDING_MARK 0x74656d71
 /* x86 keeps "need not reschedule" in it. */
 #define PREEMPT_COUNT_BITS 0x7fffffff
+#define SOFTIRQ_COUNT_BITS 0x0000ff00
+
+#define kernel_variable(pointer, variable_mark) \
+	asm volatile("%[address] = %[mark] ll"  \
+		     : [address] "=r"(pointer)  \
+		     : [mark] "i"(variable_mark))
 
 /*
  * Is the kernel on cpu not in the midst of what nobody preempts, as packets or a spinlock?
  * Whoever is sent there waits until that is done. Of interrupts that are off nobody knows.
+ * The CPU that wakes somebody holds the wakeup's own locks and is often in a timer's
+ * interrupt, both over in a moment; but softirqs that are raised go first.
  */
 static __always_inline bool can_preempt_now(s32 cpu)
 {
+	bool here = cpu == (s32)bpf_get_smp_processor_id();
+	const u16 *pending;
 	const int *count;
 
 	if (!has_preempt_count)
 		return true;
-	asm volatile("%[count] = %[mark] ll"
-		     : [count] "=r"(count)
-		     : [mark] "i"(PREEMPT_COUNT_MARK));
+	kernel_variable(count, PREEMPT_COUNT_MARK);
 	count = bpf_per_cpu_ptr(count, cpu);
-	return !count || !(*(volatile int *)count & PREEMPT_COUNT_BITS);
+	if (!count)
+		return true;
+	if (!here)
+		return !(*(volatile int *)count & PREEMPT_COUNT_BITS);
+	if (*(volatile int *)count & SOFTIRQ_COUNT_BITS)
+		return false;
+	kernel_variable(pending, SOFTIRQ_PENDING_MARK);
+	pending = bpf_per_cpu_ptr(pending, cpu);
+	return !pending || !*(volatile u16 *)pending;
 }
 
 /* CPUs that a search looks at so closely, and that are called where none can come at once. */

@@ -260,7 +260,7 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables["prog_counts_itself"].Set(progCountsItself(kernel)); err != nil {
 		return nil, fmt.Errorf("set prog_counts_itself: %w", err)
 	}
-	if err := namePreemptCount(spec, kernel); err != nil {
+	if err := nameKernelVariables(spec, kernel); err != nil {
 		return nil, err
 	}
 	if err := spec.Variables["has_task_work"].Set(hasTaskWork(kernel)); err != nil {
@@ -272,29 +272,39 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// preemptCountMark is PREEMPT_COUNT_MARK of bpf/idle.bpf.h, and pseudoBTFID the kernel's
-// BPF_PSEUDO_BTF_ID: the load is of the address of a kernel variable.
+// preemptCountMark and softirqPendingMark are PREEMPT_COUNT_MARK and SOFTIRQ_PENDING_MARK
+// of bpf/idle.bpf.h, and pseudoBTFID the kernel's BPF_PSEUDO_BTF_ID: the load is of the
+// address of a kernel variable.
 const (
-	preemptCountMark = 0x74656d70
-	pseudoBTFID      = asm.R3
+	preemptCountMark   = 0x74656d70
+	softirqPendingMark = 0x74656d71
+	pseudoBTFID        = asm.R3
 )
 
-// namePreemptCount has the programs read the kernel's __preempt_count, where there is one
-// that each CPU has.
-func namePreemptCount(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
-	var count *btf.Var
-	if err := kernel.TypeByName("__preempt_count", &count); errors.Is(err, btf.ErrNotFound) {
-		return nil // not on x86
-	} else if err != nil {
-		return fmt.Errorf("find __preempt_count: %w", err)
-	}
-	id, err := kernel.TypeID(count)
-	if err != nil {
-		return fmt.Errorf("find __preempt_count: %w", err)
+// nameKernelVariables has the programs read what each CPU has of the kernel's variables on
+// x86.
+func nameKernelVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	ids := map[int64]btf.TypeID{}
+	for mark, name := range map[int64]string{
+		preemptCountMark:   "__preempt_count",
+		softirqPendingMark: "__softirq_pending",
+	} {
+		var variable *btf.Var
+		err := kernel.TypeByName(name, &variable)
+		if errors.Is(err, btf.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			ids[mark], err = kernel.TypeID(variable)
+		}
+		if err != nil {
+			return fmt.Errorf("find %s: %w", name, err)
+		}
 	}
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
-			if ins := &p.Instructions[i]; ins.OpCode.IsDWordLoad() && ins.Src == 0 && ins.Constant == preemptCountMark {
+			ins := &p.Instructions[i]
+			if id, ok := ids[ins.Constant]; ok && ins.OpCode.IsDWordLoad() && ins.Src == 0 {
 				ins.Src, ins.Constant = pseudoBTFID, int64(id)
 			}
 		}
