@@ -207,13 +207,15 @@ func TestWeightsAcrossLLCs(t *testing.T) {
 		threads   int // of one, beside 8
 		home      bool
 		ratio     float64 // many's to one's
+		slack     float64
 		window    time.Duration
 	}{
-		{"triple, comes to 6 threads in all LLCs", 100, 300, 6, false, 3, shareTime},
+		{"triple, comes to 6 threads in all LLCs", 100, 300, 6, false, 3, equalSlack, shareTime},
 		// One thread can use one CPU of four, and is due whenever it queues.
-		{"equal, 1 thread beside 8, all in one LLC", 100, 100, 1, true, 3, shareTime},
-		// Those three have to run eight ninths of the time, and a wait is a slice of a peer.
-		{"double, 3 threads beside 8, all in one LLC", 200, 100, 3, true, 0.5, 2 * shareTime},
+		{"equal, 1 thread beside 8, all in one LLC", 100, 100, 1, true, 3, equalSlack, shareTime},
+		// Those three have to run eight ninths of the time, and a wait is a slice of a peer:
+		// of nine seeds they came to 0.504 to 0.514 (design 0008).
+		{"double, 3 threads beside 8, all in one LLC", 200, 100, 3, true, 0.5, 2 * equalSlack, 2 * shareTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			write(t, one, "cpu.weight", strconv.Itoa(c.one))
@@ -234,8 +236,8 @@ func TestWeightsAcrossLLCs(t *testing.T) {
 			got := shares(t, c.window, one, many)
 			ratio := got[1] / got[0]
 			t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
-			if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
-				t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*equalSlack)
+			if ratio < c.ratio*(1-c.slack) || ratio > c.ratio*(1+c.slack) {
+				t.Errorf("ratio %.3f, want %.3f within %.0f %%", ratio, c.ratio, 100*c.slack)
 			}
 		})
 	}
