@@ -87,7 +87,7 @@ type supervisor struct {
 	told    bool // of which there was an Event
 	lostAt  time.Duration
 	losses  int // in a row
-	retryAt time.Duration
+	retryAt time.Duration // 0: no loss since the last attach
 	took    time.Duration // of the last attach: a pause is over when the next one is
 	ended   Ending
 
@@ -239,7 +239,11 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 	case in.now < s.retryAt-s.took:
 		return nothing, verdict{string(s.ended.Reason), s.ended.Message}
 	case in.state.Kernel == disabling: // an attach would replace the record of why
-		return s.prepare(in, check, verdict{ReasonSettling, "waiting until the kernel has ended the scheduler before"})
+		v := verdict{ReasonSettling, "waiting until the kernel has ended the scheduler before"}
+		if s.retryAt > 0 { // its own, and why is known
+			v = s.verdict
+		}
+		return s.prepare(in, check, v)
 	case !s.settled:
 		return s.prepare(in, check, verdict{ReasonSettling, "waiting until kubelet is ready and the start of the node is over"})
 	case s.obstacle != nil:
@@ -265,7 +269,7 @@ func (s *supervisor) prepare(in sight, try action, otherwise verdict) (action, v
 
 // attached is told of a scheduler that runs now, and how long that took.
 func (s *supervisor) attached(adopted bool, took time.Duration) {
-	s.held, s.obstacle = true, nil
+	s.held, s.obstacle, s.retryAt = true, nil, 0
 	if !adopted {
 		s.took = took
 	}

@@ -80,7 +80,11 @@ func TestBackoff(t *testing.T) {
 	lose := func(took time.Duration) time.Duration {
 		s.attached(false, took)
 		s.step(sight{now: now, state: ours})
-		gone := sched.State{Kernel: "disabled", Exit: &sched.Exit{Reason: sched.AgentStale}}
+		gone := sched.State{Kernel: disabling, Exit: &sched.Exit{Reason: sched.AgentStale}}
+		if s.step(sight{now: now, state: gone}) == attach || s.verdict.Reason != string(sched.AgentStale) {
+			t.Errorf("while the kernel is still at it, the node says %v", s.verdict)
+		}
+		gone.Kernel = "disabled"
 		lost := now
 		for s.step(sight{now: now, state: gone}) != attach {
 			now += 500 * time.Millisecond

@@ -89,6 +89,7 @@ func TestLightPeerWakesAtOnce(t *testing.T) {
 				}
 			}
 			used := shares(t, 2*time.Second, heavy...)
+			t.Logf("two equal pods got %.3f and %.3f CPUs", used[0], used[1])
 			if ratio := used[0] / used[1]; ratio < 1-equalSlack || ratio > 1+equalSlack {
 				t.Errorf("two equal pods got %.3f and %.3f CPUs", used[0], used[1])
 			}

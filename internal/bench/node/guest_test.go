@@ -260,7 +260,9 @@ func TestLimitsAreNestedAndChanged(t *testing.T) {
 	// limit, and at times less. Above it lies a slice of 5 ms that a CPU still holds.
 	for name, want := range map[string]struct{ least, most float64 }{bench.PodLimit: {.75, 1.1}, "small": {.55, 1.2}, "large": {.5, .85}} {
 		l, _ := w.LimitOf(name)
-		if u, ok := l.Use(bench.ShortSpan); !ok || u.Max > want.most || u.Min < want.least {
+		u, ok := l.Use(bench.ShortSpan)
+		t.Logf("%s %.3f to %.3f", name, u.Min, u.Max)
+		if !ok || u.Max > want.most || u.Min < want.least {
 			t.Errorf("%s used %.3f to %.3f of its quota", name, u.Min, u.Max)
 		}
 	}
@@ -268,7 +270,9 @@ func TestLimitsAreNestedAndChanged(t *testing.T) {
 	s.Load.Window = 500 * time.Millisecond
 	s.Primary.LimitSteps = []bench.LimitStep{{At: 200 * time.Millisecond, LimitMilliCPU: 500}}
 	pod, _ := windows(t, s, "eevdf-10ms")[0].LimitOf(bench.PodLimit)
-	if u, ok := pod.Use(bench.ShortSpan); !ok || len(pod.Changes) != 1 || u.Max > 1.2 || u.Min < .8 {
+	u, ok := pod.Use(bench.ShortSpan)
+	t.Logf("step %.3f to %.3f", u.Min, u.Max)
+	if !ok || len(pod.Changes) != 1 || u.Max > 1.2 || u.Min < .8 {
 		t.Errorf("from 1.5 to 0.5 CPUs: %+v", pod)
 	}
 }

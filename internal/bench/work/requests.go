@@ -66,18 +66,16 @@ func newStamps(room int, unit, units int64) stamps {
 // the looks at the clock around them take.
 func stampCost() time.Duration {
 	t := &thread{stamps: stamps{least: 1 << 62}}
-	shortest := func(n int) int64 {
-		best := int64(1 << 62)
-		for range 64 {
+	takes := func(n int) int64 {
+		return usually(64, func() int64 {
 			begin := t.now()
 			for range n {
 				t.stamp(0)
 			}
-			best = min(best, t.now()-begin)
-		}
-		return best
+			return t.now() - begin
+		})
 	}
-	return time.Duration(max(shortest(2)-shortest(1), 0))
+	return time.Duration(max(takes(2)-takes(1), 0))
 }
 
 func (w *work) requestFigures(r *bench.Result) {

@@ -302,26 +302,35 @@ func burn(x uint64, loops int64) uint64 {
 //go:nosplit
 func (t *thread) inWindow(at int64) bool { return at >= t.plan.from && at < t.plan.to }
 
-// calibrate returns how many rounds of burn take as long as work. The shortest
-// of many attempts is one that nobody interrupted: in virtual time it is the
-// same to the instruction, whoever else runs.
+// calibrate returns how many rounds of burn take as long as work.
 func calibrate(work time.Duration) int64 {
 	const rounds, attempts = 2048, 32
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	t := &thread{}
-	shortest := func(loops int64) int64 {
-		best := int64(1 << 62)
-		for range attempts {
+	takes := func(loops int64) int64 {
+		return usually(attempts, func() int64 {
 			begin := t.now()
 			t.idle = burn(t.idle, loops)
-			best = min(best, t.now()-begin)
-		}
-		return best
+			return t.now() - begin
+		})
 	}
 	// The difference of two lengths is free of what reading the clock takes.
-	took := max(shortest(2*rounds)-shortest(rounds), 1)
+	took := max(takes(2*rounds)-takes(rounds), 1)
 	return max(int64(work)*rounds/took, 1)
+}
+
+// usually returns the median of what is measured: what nobody interrupted takes,
+// in virtual time the same to the instruction, whoever else runs. The shortest
+// may be none: a thread that moves to a CPU whose clock is behind sees less time
+// pass, or less than none.
+func usually(attempts int, measure func() int64) int64 {
+	took := make([]int64, attempts)
+	for i := range took {
+		took[i] = measure()
+	}
+	slices.Sort(took)
+	return took[attempts/2]
 }
 
 // hist makes a histogram of the samples that were due in the window.

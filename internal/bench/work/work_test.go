@@ -237,3 +237,11 @@ func TestRefusesWhatCannotBeMeasured(t *testing.T) {
 		}
 	}
 }
+
+func TestAClockBehindIsNotTakenForSpeed(t *testing.T) {
+	took := []int64{7, 7, -40_000, 7, 9_000, 7, 8}
+	next := 0
+	if got := usually(len(took), func() int64 { next++; return took[next-1] }); got != 7 {
+		t.Errorf("usually %d, want 7", got)
+	}
+}
