@@ -422,28 +422,37 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 /*
  * Is the kernel on cpu not in the midst of what nobody preempts, as packets or a spinlock?
  * Whoever is sent there waits until that is done. Of interrupts that are off nobody knows.
- * The CPU that wakes somebody holds the wakeup's own locks and is often in a timer's
- * interrupt, both over in a moment; but softirqs that are raised go first.
  */
 static __always_inline bool can_preempt_now(s32 cpu)
 {
-	bool here = cpu == (s32)bpf_get_smp_processor_id();
-	const u16 *pending;
 	const int *count;
 
 	if (!has_preempt_count)
 		return true;
 	kernel_variable(count, PREEMPT_COUNT_MARK);
 	count = bpf_per_cpu_ptr(count, cpu);
-	if (!count)
-		return true;
-	if (!here)
-		return !(*(volatile int *)count & PREEMPT_COUNT_BITS);
-	if (*(volatile int *)count & SOFTIRQ_COUNT_BITS)
+	return !count || !(*(volatile int *)count & PREEMPT_COUNT_BITS);
+}
+
+/*
+ * Can it be preempted when the wakeup is over? This CPU, which wakes somebody, holds the
+ * wakeup's own locks and is often in a timer's interrupt: both end in a moment. But softirqs
+ * that it handles, or that are raised, go first.
+ */
+static __always_inline bool can_preempt_here(s32 cpu)
+{
+	const u16 *pending;
+	const int *count;
+
+	if (!has_preempt_count)
+		return false;
+	kernel_variable(count, PREEMPT_COUNT_MARK);
+	count = bpf_per_cpu_ptr(count, cpu);
+	if (!count || *(volatile int *)count & SOFTIRQ_COUNT_BITS)
 		return false;
 	kernel_variable(pending, SOFTIRQ_PENDING_MARK);
 	pending = bpf_per_cpu_ptr(pending, cpu);
-	return !pending || !*(volatile u16 *)pending;
+	return pending && !*(volatile u16 *)pending;
 }
 
 /* CPUs that a search looks at so closely, and that are called where none can come at once. */
@@ -556,17 +565,39 @@ __noinline s32 find_victim(struct task_struct *p __arg_trusted, struct search *s
 }
 
 /*
+ * Claims the CPU that this runs on, the last choice of those that can be preempted at once:
+ * the interrupt that woke p ends there first, while another CPU switches.
+ */
+__noinline s32 claim_here(struct task_struct *p __arg_trusted, struct search *s __arg_nonnull)
+{
+	s32 cpu = bpf_get_smp_processor_id();
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	u32 victim;
+
+	if (!cctx || !may_run_on(p, cpu) || !can_preempt_here(cpu))
+		return -1;
+	victim = cctx->tier;
+	if (victim >= TEMPER_TIERS || !may_preempt(s->tier, victim) ||
+	    !is_preemptible(victim, cpu) || !claim_cpu(s, victim, cpu))
+		return -1;
+	return cpu;
+}
+
+/*
  * The CPU to preempt for p, claimed; -1 if none that runs a lower tier can be preempted at
  * once; s->late says whether one can later. The lowest tier goes first, wherever it runs: reclaiming a
  * lent CPU costs no more than taking an open one.
  */
 static __always_inline s32 pick_victim(struct task_struct *p, struct search *s)
 {
+	s32 cpu;
+
 	s->late = false;
 	if (no_preempt || no_victim(p, s->tier))
 		return -1;
 	s->at_once = has_preempt_count && p->nr_cpus_allowed > 1;
-	return find_victim(p, s);
+	cpu = find_victim(p, s);
+	return cpu < 0 && s->late ? claim_here(p, s) : cpu;
 }
 
 #endif

@@ -86,7 +86,7 @@ type supervisor struct {
 	lost    bool // it ended, and the reason is not final
 	told    bool // of which there was an Event
 	lostAt  time.Duration
-	losses  int // in a row
+	losses  int           // in a row
 	retryAt time.Duration // 0: no loss since the last attach
 	took    time.Duration // of the last attach: a pause is over when the next one is
 	ended   Ending
