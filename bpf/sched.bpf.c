@@ -33,6 +33,7 @@
 #include "cpu.bpf.h"
 #include "task.bpf.h"
 #include "idle.bpf.h"
+#include "victim.bpf.h"
 #include "stats.bpf.h"
 #include "queue.bpf.h"
 #include "gate.bpf.h"
@@ -53,9 +54,8 @@ TEMPER_EXPORT(enum, temper_limits);
 TEMPER_EXPORT(enum, temper_exit_code);
 
 /*
- * Place p on an idle CPU or on one it may preempt. Returns the CPU, or -1. An
- * idle CPU is preempted too: between the claim and the switch it may have
- * picked up a lower tier (waits of 1 to 8 ms were seen without).
+ * Place p on an idle CPU or one it may preempt. Returns the CPU, or -1. An idle one is preempted
+ * too: since the claim it may have picked up a lower tier (waits of 1 to 8 ms were seen without).
  */
 static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu,
 				 bool wakes, u64 *enq_flags)
@@ -98,10 +98,10 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 }
 
 /*
- * I3: a CPU may have gone idle, or begun to run a lower tier, after place()
- * looked. The kernel inserts p only after enqueue returns, so that this look
- * alone does not close the gap: whoever begins a lower tier, or idles, compares
- * queued_seq with what it saw last, and the second count comes last.
+ * I3: a CPU may have gone idle, or begun to run a lower tier, after place() looked. The kernel
+ * inserts p only after enqueue returns, so that this look alone does not close the gap: whoever
+ * begins a lower tier, or idles, compares queued_seq with what it saw last, and the second
+ * count comes last.
  */
 static __always_inline void look_again(struct task_struct *p, struct task_ctx *tctx, s32 prev_cpu)
 {

@@ -273,7 +273,7 @@ func prepare(cfg Config, types *btf.Cache) (*ebpf.CollectionSpec, error) {
 }
 
 // preemptCountMark and softirqPendingMark are PREEMPT_COUNT_MARK and SOFTIRQ_PENDING_MARK
-// of bpf/idle.bpf.h, and pseudoBTFID the kernel's BPF_PSEUDO_BTF_ID: the load is of the
+// of bpf/victim.bpf.h, and pseudoBTFID the kernel's BPF_PSEUDO_BTF_ID: the load is of the
 // address of a kernel variable.
 const (
 	preemptCountMark   = 0x74656d70

@@ -334,18 +334,32 @@ func cpuUsage(t *testing.T, cgroup string) time.Duration {
 	return 0
 }
 
+// usages reads what cgroups have used, at one moment. The test is of a tier of its own
+// and may wait for a CPU between two of them: then it reads again.
+func usages(t *testing.T, cgroups []string) (used []time.Duration, at time.Time) {
+	t.Helper()
+	for range 100 {
+		used, at = nil, time.Now()
+		for _, c := range cgroups {
+			used = append(used, cpuUsage(t, c))
+		}
+		if time.Since(at) < 2*time.Millisecond {
+			return used, at
+		}
+	}
+	t.Fatal("read CPU usage: never at one moment")
+	return nil, time.Time{}
+}
+
 // shares measures what each cgroup used over a window, in CPUs.
 func shares(t *testing.T, window time.Duration, cgroups ...string) []float64 {
 	t.Helper()
-	before := make([]time.Duration, len(cgroups))
-	for i, c := range cgroups {
-		before[i] = cpuUsage(t, c)
-	}
-	began := time.Now()
+	before, began := usages(t, cgroups)
 	time.Sleep(window)
+	after, ended := usages(t, cgroups)
 	out := make([]float64, len(cgroups))
-	for i, c := range cgroups {
-		out[i] = float64(cpuUsage(t, c)-before[i]) / float64(time.Since(began))
+	for i := range cgroups {
+		out[i] = float64(after[i]-before[i]) / float64(ended.Sub(began))
 	}
 	return out
 }
