@@ -67,7 +67,7 @@ func newStamps(room int, unit, units int64) stamps {
 func stampCost() time.Duration {
 	t := &thread{stamps: stamps{least: 1 << 62}}
 	takes := func(n int) int64 {
-		return usually(64, func() int64 {
+		return shortest(64, func() int64 {
 			begin := t.now()
 			for range n {
 				t.stamp(0)

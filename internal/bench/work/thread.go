@@ -302,14 +302,16 @@ func burn(x uint64, loops int64) uint64 {
 //go:nosplit
 func (t *thread) inWindow(at int64) bool { return at >= t.plan.from && at < t.plan.to }
 
-// calibrate returns how many rounds of burn take as long as work.
+// calibrate returns how many rounds of burn take as long as work. An attempt is
+// much shorter than the 20 µs for which Go's monitor thread, at a process' start,
+// sleeps between two looks at it: were it longer, each would be interrupted.
 func calibrate(work time.Duration) int64 {
-	const rounds, attempts = 2048, 32
+	const rounds, attempts = 512, 128
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	t := &thread{}
 	takes := func(loops int64) int64 {
-		return usually(attempts, func() int64 {
+		return shortest(attempts, func() int64 {
 			begin := t.now()
 			t.idle = burn(t.idle, loops)
 			return t.now() - begin
@@ -320,17 +322,14 @@ func calibrate(work time.Duration) int64 {
 	return max(int64(work)*rounds/took, 1)
 }
 
-// usually returns the median of what is measured: what nobody interrupted takes,
-// in virtual time the same to the instruction, whoever else runs. The shortest
-// may be none: a thread that moves to a CPU whose clock is behind sees less time
-// pass, or less than none.
-func usually(attempts int, measure func() int64) int64 {
-	took := make([]int64, attempts)
-	for i := range took {
-		took[i] = measure()
+// shortest of many attempts is one that nobody interrupted: in virtual time it is
+// the same to the instruction, whoever else runs.
+func shortest(attempts int, measure func() int64) int64 {
+	best := measure()
+	for range attempts - 1 {
+		best = min(best, measure())
 	}
-	slices.Sort(took)
-	return took[attempts/2]
+	return best
 }
 
 // hist makes a histogram of the samples that were due in the window.
