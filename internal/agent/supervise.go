@@ -241,7 +241,7 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 	case in.state.Kernel == disabling: // an attach would replace the record of why
 		v := verdict{ReasonSettling, "waiting until the kernel has ended the scheduler before"}
 		if s.retryAt > 0 { // its own, and why is known
-			v = s.verdict
+			v = verdict{string(s.ended.Reason), s.ended.Message}
 		}
 		return s.prepare(in, check, v)
 	case !s.settled:
