@@ -86,10 +86,11 @@ var rules = []rule{
 		tree{"docs/design/0001-x.md": "# X\nStatus: accepted\n\n## " + strings.Join(designHead, "\n\n## ") + "\n"},
 	},
 	{
-		"README figures are in a record", readmeFigures,
+		"measured figures are in a record", measuredFigures,
 		map[string]tree{
 			`README.md: "12 µs" names no record`:           {"README.md": "p99 is 12 µs.\n\n[record](bench/records/a)\n", "bench/records/a/report.txt": "12\n"},
 			`README.md: "12 µs" is not in bench/records/a`: {"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 112 12.5\n"},
+			`docs/results.md: "12 µs" names no record`:     {"docs/results.md": "- p99 is 13 µs ([record](bench/records/a))\n- p99 is 12 µs\n", "bench/records/a/report.txt": "12 13\n"},
 			`README.md: "13 µs" is not in bench/records/b`: {"README.md": "| 12 µs | [record](bench/records/a) |\n| 13 µs | [record](bench/records/b) |\n", "bench/records/a/report.txt": "12 13\n", "bench/records/b/report.txt": "12\n"},
 		},
 		tree{

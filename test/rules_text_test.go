@@ -174,6 +174,7 @@ func designDocs(tr tree) []string {
 
 var (
 	figure     = regexp.MustCompile(`(\d+(?:[.,]\d+)*)\s?(?:µs|us|ms|%|×)`)
+	paragraph  = regexp.MustCompile(`\n\n|\n- `)
 	recordLink = regexp.MustCompile(`bench/records/[\w.-]+`)
 )
 
@@ -181,23 +182,28 @@ var (
 // test of its own checks that it is current.
 var generated = regexp.MustCompile(`(?s)<!-- targets: .*?<!-- targets end -->`)
 
-// readmeFigures: a number that a reader could quote stands beside the record
+// measured are the documents whose figures are of records.
+var measured = []string{"README.md", "docs/results.md"}
+
+// measuredFigures: a number that a reader could quote stands beside the record
 // that has it, and the record does have it. It is the first that its paragraph
-// names, in a table the one that its row names or the next row above it.
-func readmeFigures(tr tree) []string {
+// or list item names, in a table the one that its row names or the next row above it.
+func measuredFigures(tr tree) []string {
 	var out []string
-	for block := range strings.SplitSeq(generated.ReplaceAllString(tr["README.md"], ""), "\n\n") {
-		record := recordLink.FindString(block)
-		for line := range strings.SplitSeq(block, "\n") {
-			if named := recordLink.FindString(line); named != "" && strings.HasPrefix(line, "|") {
-				record = named
-			}
-			for _, m := range figure.FindAllStringSubmatch(line, -1) {
-				switch {
-				case record == "":
-					out = append(out, fmt.Sprintf("README.md: %q names no record", m[0]))
-				case !tr.holds(record, m[1]):
-					out = append(out, fmt.Sprintf("README.md: %q is not in %s", m[0], record))
+	for _, name := range measured {
+		for _, block := range paragraph.Split(generated.ReplaceAllString(tr[name], ""), -1) {
+			record := recordLink.FindString(block)
+			for line := range strings.SplitSeq(block, "\n") {
+				if named := recordLink.FindString(line); named != "" && strings.HasPrefix(line, "|") {
+					record = named
+				}
+				for _, m := range figure.FindAllStringSubmatch(line, -1) {
+					switch {
+					case record == "":
+						out = append(out, fmt.Sprintf("%s: %q names no record", name, m[0]))
+					case !tr.holds(record, m[1]):
+						out = append(out, fmt.Sprintf("%s: %q is not in %s", name, m[0], record))
+					}
 				}
 			}
 		}
