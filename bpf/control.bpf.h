@@ -102,7 +102,7 @@ static __always_inline void record_exit(struct scx_exit_info *info)
 /*
  * Put the plan of the other slot in force, whole. Refused unless it was made
  * for exactly the next generation. Who fills a slot holds the node's plan lock
- * (cmd/temper): the generation alone does not keep two writers apart.
+ * (internal/agent): the generation alone does not keep two writers apart.
  */
 SEC("syscall")
 int temper_apply(struct temper_apply_args *args)

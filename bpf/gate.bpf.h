@@ -84,11 +84,6 @@ struct refusal {
 	u64 retry_at;
 };
 
-static __always_inline u64 gate_dsq(u32 slot)
-{
-	return (1ULL << 32) | slot;
-}
-
 static __always_inline struct gate *lookup_gate(u32 slot)
 {
 	return slot ? bpf_map_lookup_elem(&gates, &slot) : NULL;
@@ -377,7 +372,8 @@ __noinline int open_gate_at(u32 slot, u64 at, u64 now)
 	u64 seen;
 	int i;
 
-	if (!g || fires_by(g->opens_at, at, now))
+	/* A barrier: who waits is counted in before it is known whether a timer runs. */
+	if (!g || fires_by(__sync_fetch_and_add(&g->opens_at, 0), at, now))
 		return 0;
 	for (i = 0; i < 2; i++) {
 		*(volatile u64 *)&g->opens_at = at;

@@ -221,6 +221,7 @@ static __always_inline bool was_asked(u64 enq_flags)
 /* sched_ext's user-visible constants; the same from 6.16 to 7.3. */
 #define SCX_DSQ_LOCAL 0x8000000000000002ULL
 #define SCX_DSQ_LOCAL_ON 0xC000000000000000ULL
+#define SCX_DSQ_ITER_REV (1ULL << 16)
 
 #define SCX_ENQ_WAKEUP (1ULL << 0)
 #define SCX_ENQ_PREEMPT (1ULL << 32)

@@ -124,14 +124,9 @@ static __always_inline int ask_for_leave(struct task_struct *p, struct task_ctx 
 /* Have p parked as soon as it may be. */
 static __always_inline void ask_to_leave(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
 {
-	if (!has_task_work) {
-		tctx->leaving = LEAVING;
-		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
-		return;
-	}
 	tctx->leaving = ASKED_TO_LEAVE;
 	/* No memory for it in here, or the one before is not over: later, then. */
-	if (ask_for_leave(p, tctx))
+	if (!has_task_work || ask_for_leave(p, tctx))
 		end_grant_in(cpu, p->pid, DEBT_SLICE_NS);
 }
 

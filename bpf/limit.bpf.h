@@ -85,11 +85,12 @@ static __always_inline void set_limit(struct group_ctx *group, u64 cgroup, u64 p
 	}
 }
 
-/* Its cgroup is gone, and with it all who could wait here. */
+/* Its cgroup is gone, or the cpu controller was taken from it: then who waits is let go. */
 static __always_inline void drop_limit(struct group_ctx *group)
 {
 	struct gate *g = lookup_gate(group->gate);
 	u32 slot = group->gate;
+	u64 now = pace_now();
 
 	if (!g)
 		return;
@@ -107,6 +108,8 @@ static __always_inline void drop_limit(struct group_ctx *group)
 	g->paced_since = 0;
 	g->stop_since = 0;
 	bpf_spin_unlock(&g->lock);
+	if (g->waiting)
+		open_gate_at(slot, now, now);
 	bpf_map_push_elem(&free_gates, &slot, BPF_ANY);
 }
 

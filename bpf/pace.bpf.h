@@ -23,7 +23,7 @@
 #define PARK_BOUND_NS (4ULL * 1000 * 1000 * 1000)
 #define PARK_BOUND_GRANT_NS (50ULL * 1000)
 
-static __always_inline u64 force_grant(const struct gate_chain *chain)
+static __always_inline u64 force_grant(struct gate_chain *chain)
 {
 	int i;
 
@@ -48,6 +48,27 @@ static __always_inline void give_back_and_open(u32 slot, u64 ns, u64 now)
 }
 
 /*
+ * A grant for a thread that has none; false: it has none still. The gate's timer and the
+ * kernel, which takes a thread out of a queue when its affinity changes, may both ask for the
+ * same one: who comes second gives back what it got.
+ */
+static __always_inline bool grant_to(struct task_ctx *tctx, u64 ns, u64 now)
+{
+	int i;
+
+	if (!ns)
+		return false;
+	if (!__sync_val_compare_and_swap(&tctx->granted, 0, ns))
+		return true;
+	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
+		if (!tctx->gates.slots[i])
+			break;
+		give_back_and_open(tctx->gates.slots[i], ns, now);
+	}
+	return true;
+}
+
+/*
  * A thread begins to run. Who slept and kept its grant goes on with it, unless
  * that took too long at one of its gates.
  */
@@ -58,8 +79,10 @@ static __always_inline void begin_at_gates(struct task_ctx *tctx, u64 now)
 	u32 lost = 0;
 	int i;
 
+	/* Once, as it ends once: the timer that renews a grant and who changes p may meet. */
+	if (__sync_lock_test_and_set(&tctx->paced, 1))
+		return;
 	tctx->grant_began = now;
-	__sync_lock_test_and_set(&tctx->paced, 1);
 	for (i = 0; i < TEMPER_GATE_DEPTH; i++) {
 		u32 slot = tctx->gates.slots[i];
 
@@ -146,18 +169,27 @@ static __always_inline void uncount_parked(struct gate *g, u64 now)
 	bpf_spin_unlock(&g->lock);
 }
 
-/* p left the gates' queues, let through or taken out by the kernel: who sees it first counts it. */
-static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
+/*
+ * p left the gates' queues, let through or taken out by the kernel: who sees it first counts
+ * it. Returns since when it waited; 0: it did not, or was seen to.
+ */
+static __always_inline u64 take_out(struct task_ctx *tctx, u64 now)
 {
 	u64 since = __sync_lock_test_and_set(&tctx->parked_at, 0);
-	struct gate *g;
+	struct gate *g = since ? lookup_gate(tctx->parked_gate) : NULL;
 
-	if (!since)
-		return;
-	g = lookup_gate(tctx->parked_gate);
+	if (g)
+		uncount_parked(g, now);
+	return since;
+}
+
+/* It waited since then, and no longer. */
+static __always_inline void count_waited(struct task_ctx *tctx, u64 since, u64 now)
+{
+	struct gate *g = since ? lookup_gate(tctx->parked_gate) : NULL;
+
 	if (!g)
 		return;
-	uncount_parked(g, now);
 	if ((s64)(now - since) < 0)
 		now = since;
 	bpf_spin_lock(&g->lock);
@@ -166,6 +198,11 @@ static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
 	if (now - since > g->counters.longest_wait_ns)
 		g->counters.longest_wait_ns = now - since;
 	bpf_spin_unlock(&g->lock);
+}
+
+static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
+{
+	count_waited(tctx, take_out(tctx, now), now);
 }
 
 /* p, below a limit, begins to run, or goes on after a change. */
@@ -179,10 +216,15 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 		else if (tctx->leaving == LEAVING_BOUND)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
-	if (tctx->paced)
+	/* Changed while it ran, it was put into a queue and taken out again: it waits nowhere. */
+	if (tctx->parked_at)
+		pace_unparked(tctx, pace_now());
+	if (tctx->paced) {
+		if (!tctx->granted && !tctx->leaving)
+			ask_to_leave(p, tctx, cpu);
 		return;
+	}
 	now = pace_now();
-	pace_unparked(tctx, now);
 	tctx->settled = 0;
 	begin_at_gates(tctx, now);
 	if (tctx->granted)
@@ -285,6 +327,8 @@ static int grant_ended(void *map, u32 *key, struct grant_timer *t)
 	tctx = try_lookup_task(p);
 	if (!tctx || !tctx->paced)
 		return 0;
+	if (!has_task_work && tctx->leaving == ASKED_TO_LEAVE)
+		tctx->leaving = LEAVING;
 	if ((s64)(t->ends_at - now) > GRANT_REST_NS)
 		end_grant_in(cpu, t->pid, t->ends_at - now);
 	else if (tctx->leaving >= LEAVING)
@@ -314,11 +358,14 @@ static __always_inline void pace_keep(struct task_struct *p, struct task_ctx *tc
 /*
  * p asks for a grant. False: it has none, may be parked, and is; else it runs,
  * if need be on debt. The oldest first: who may wait does so behind those who do.
+ * since: it waited from then on, until the kernel took it out to change it.
  */
-static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 enq_flags)
+static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 since,
+				       u64 enq_flags)
 {
 	/* Who slept did so in the kernel, and may hold locks. */
-	bool may_park = tctx->leaving >= LEAVING && !(enq_flags & SCX_ENQ_WAKEUP);
+	bool may_park = (since || (tctx->leaving >= LEAVING && !(enq_flags & SCX_ENQ_WAKEUP))) &&
+			!(p->flags & (PF_EXITING | PF_KTHREAD));
 	u64 now = pace_now();
 	struct refusal no = {};
 	struct gate *g;
@@ -334,23 +381,22 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 		return true;
 	if (may_park)
 		no.slot = waiting_slot(&tctx->gates);
-	if (!no.slot) {
-		tctx->granted = take_grant(&tctx->gates, now, &no);
-		if (tctx->granted || !may_park)
-			return true;
-	}
+	if (!no.slot && (grant_to(tctx, take_grant(&tctx->gates, now, &no), now) || !may_park))
+		return true;
 	g = lookup_gate(no.slot);
 	if (!g)
 		return true;
+	if (!since)
+		since = now;
 	count_parked(tctx, g, no.slot, now);
-	tctx->parked_at = now;
-	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, now, enq_flags);
-	/* Not behind others: their timer runs. */
-	if (no.retry_at) {
-		if ((s64)(no.retry_at - now) > (s64)PARK_BOUND_NS)
-			no.retry_at = now + PARK_BOUND_NS;
-		open_gate_at(no.slot, no.retry_at, now);
-	}
+	tctx->parked_at = since;
+	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, since, enq_flags);
+	/* Behind others, too: their timer may have let the last of them through by now. */
+	if (!no.retry_at)
+		no.retry_at = now + GRAIN_NS;
+	if ((s64)(no.retry_at - now) > (s64)PARK_BOUND_NS)
+		no.retry_at = now + PARK_BOUND_NS;
+	open_gate_at(no.slot, no.retry_at, now);
 	return false;
 }
 
@@ -390,7 +436,10 @@ static __always_inline void wait_elsewhere(struct bpf_iter_scx_dsq *it, struct t
 		return;
 	uncount_parked(from, now);
 	count_parked(tctx, to, no->slot, now);
-	tctx->parked_at = since;
+	if (__sync_val_compare_and_swap(&tctx->parked_at, 0, since)) {
+		uncount_parked(to, now); /* it did, and p waits anew */
+		return;
+	}
 	scx_bpf_dsq_move_set_vtime(it, since);
 	scx_bpf_dsq_move_vtime(it, p, gate_dsq(no->slot), 0);
 	/* Who is first there, and when its time is over, that gate knows. */
@@ -416,6 +465,7 @@ __noinline u64 open_gate(u32 slot, u64 now)
 		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 		struct refusal no = { .retry_at = now };
 		struct task_ctx *tctx;
+		u64 since, ns;
 
 		if (!p) {
 			again = 0;
@@ -423,14 +473,14 @@ __noinline u64 open_gate(u32 slot, u64 now)
 		}
 		again = now;
 		tctx = try_lookup_task(p);
-		if (!tctx)
-			continue;
-		if (elapsed(tctx->parked_at, now) >= (s64)PARK_BOUND_NS) {
-			tctx->granted = force_grant(&tctx->gates);
-		} else {
-			tctx->granted = take_grant(&tctx->gates, now, &no);
-		}
-		if (tctx->granted) {
+		since = tctx ? *(volatile u64 *)&tctx->parked_at : 0;
+		if (!tctx || !since)
+			continue; /* the kernel takes it out at this moment */
+		if (elapsed(since, now) >= (s64)PARK_BOUND_NS)
+			ns = force_grant(&tctx->gates);
+		else
+			ns = take_grant(&tctx->gates, now, &no);
+		if (grant_to(tctx, ns, now)) {
 			let_through(&it, p, tctx, now);
 			continue;
 		}
@@ -438,7 +488,7 @@ __noinline u64 open_gate(u32 slot, u64 now)
 			wait_elsewhere(&it, p, tctx, &no, now);
 			continue;
 		}
-		again = tctx->parked_at + PARK_BOUND_NS;
+		again = since + PARK_BOUND_NS;
 		if ((s64)(no.retry_at - again) < 0)
 			again = no.retry_at;
 		break;
@@ -452,12 +502,13 @@ static int gate_opens(void *map, u32 *key, struct gate *g)
 {
 	u64 now = pace_now(), at;
 
-	*(volatile u64 *)&g->opens_at = 0;
-	if (!g->waiting)
+	/* Of this, with the look that follows, and of who waits and looks here, one sees the other. */
+	__sync_lock_test_and_set(&g->opens_at, 0);
+	if (!*(volatile u32 *)&g->waiting)
 		return 0;
 	at = open_gate(*key, now);
 	/* Counted in before it is inserted: it may wait and not be seen yet. */
-	if (!at && g->waiting)
+	if (!at && *(volatile u32 *)&g->waiting)
 		at = now + GRAIN_NS;
 	if (at)
 		open_gate_at(*key, at, now);
@@ -476,7 +527,8 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 		bpf_map_delete_elem(&return_works, &thread);
 	if (!tctx->gates.slots[0])
 		return;
-	end_at_gates(tctx, 0, 0, now);
+	/* Taken off its CPU for a change of class, it has not settled (pace_stopping). */
+	end_at_gates(tctx, tctx->settled < 0 ? -tctx->settled : 0, 0, now);
 	if (tctx->keeps)
 		drop_kept(tctx, now);
 	granted = tctx->granted;

@@ -29,9 +29,14 @@ static __always_inline bool higher_waits(u32 tier)
 
 static __always_inline void count_insertion(u32 tier)
 {
+	u64 before;
+
 	one_copy(tier);
-	if (tier < TEMPER_TIERS)
-		__sync_fetch_and_add(&queued_seq[tier], 1);
+	if (tier >= TEMPER_TIERS)
+		return;
+	/* Unless its result is used this is no barrier, where the CPU needs one to be told. */
+	before = __sync_fetch_and_add(&queued_seq[tier], 1);
+	one_copy(before);
 }
 
 /* Somebody who outranks tier queued since cctx's CPU looked last, and still waits. */
@@ -117,22 +122,28 @@ static __always_inline u64 uncount_queued(struct task_ctx *tctx)
 	return queued;
 }
 
-/* A task runs; false: out of turn. Where nobody higher waits a rescued one is owed no slice. */
-static __always_inline bool take_a_turn(struct task_ctx *tctx)
+/*
+ * A task runs; false: out of turn. A rescued one is owed no slice where nobody higher waits,
+ * and nobody higher keeps this CPU from its tier: it would be sent away at once (publish).
+ */
+static __always_inline bool take_a_turn(struct task_ctx *tctx, s32 cpu)
 {
+	u64 generation = tctx->generation;
+
 	if (!tctx->owed)
 		return true;
-	if (higher_waits(tctx->tier))
+	if (higher_waits(tctx->tier) ||
+	    !may_serve(generation, plan_lend(generation), tctx->tier, cpu))
 		return false;
 	tctx->owed = OWED_TURN;
 	return true;
 }
 
 /* A task runs on a CPU: its tier was served. */
-static __always_inline u64 left_queue(struct task_ctx *tctx, struct cpu_ctx *cctx, u64 now)
+static __always_inline u64 left_queue(struct task_ctx *tctx, struct cpu_ctx *cctx, s32 cpu, u64 now)
 {
 	u64 queued = uncount_queued(tctx);
-	bool turn = take_a_turn(tctx);
+	bool turn = take_a_turn(tctx, cpu);
 	u32 tier = queued_tier(queued);
 
 	one_copy(tier);
@@ -451,6 +462,30 @@ static __always_inline void notice_waiting(const struct task_ctx *tctx, struct g
 	cctx = try_lookup_cpu(cpu);
 	if (cctx && another_waits_in(tier, cpu, tctx->group_id))
 		cctx->met_at[tier] = group->met_at = met_at[tier] = now;
+}
+
+/* prev could go on. The LLC in whose queue somebody of its tier is due before it, or -1. */
+static __always_inline s32 due_llc(const struct task_struct *prev, struct task_ctx *tctx, u32 tier,
+				   s32 cpu)
+{
+	struct group_ctx *group = task_group(tctx);
+	u64 now = scx_bpf_now(), tag;
+	s64 ran = used_by_now(prev, tctx);
+	s32 llc;
+
+	one_copy(tier);
+	if (!group || tier >= TEMPER_TIERS)
+		return cpu_llc(cpu);
+	notice_waiting(tctx, group, tier, cpu, now);
+	tag = own_tag(group, tctx, ran);
+	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
+		return -1;
+	llc = llc_with_due(tier, cpu, tag, true);
+	if (llc < 0 || !is_alone(group->met_at, now) ||
+	    is_due_before(tier_dsq(tier, llc), cpu, tag, tctx->group_id, DUE_MAX_LOOKS) != DUE)
+		return llc;
+	meet(group, tier, now);
+	return llc_with_due(tier, cpu, own_tag(group, tctx, ran), true);
 }
 
 /* Does anybody who waits in a queue want a CPU that p may use? Of a long line, its first. */

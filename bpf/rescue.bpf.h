@@ -8,13 +8,17 @@
 #ifndef TEMPER_RESCUE_BPF_H
 #define TEMPER_RESCUE_BPF_H
 
-/* A pass looks at that many tasks of a queue: less than a millisecond of softirq each. */
+/*
+ * A pass looks at that many tasks of a queue: less than a millisecond of softirq each. Of a
+ * longer one every other pass begins at the end, where those of the least weight stand.
+ */
 #define RESCUE_MAX_LOOKS 1024
 
 /* With nothing queued the timer watches the heartbeat, and for the first to queue. */
 #define RESCUE_IDLE_PERIOD_NS (50ULL * 1000 * 1000)
 
 static u64 rescue_rotor;
+static u64 rescue_passes;
 
 /*
  * One of p's CPUs that serve queues, the next in turn: a crowd of starving
@@ -177,18 +181,19 @@ __noinline int reroute_rescues(s32 cpu)
 
 __noinline int rescue_from(u64 dsq, u64 served, u64 now)
 {
+	bool from_end = scx_bpf_dsq_nr_queued(dsq) > RESCUE_MAX_LOOKS && rescue_passes & 1;
 	struct bpf_iter_scx_dsq it;
 	int i;
 
 	bpf_rcu_read_lock();
-	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	bpf_iter_scx_dsq_new(&it, dsq, from_end ? SCX_DSQ_ITER_REV : 0);
 	for_each_num(i, 0, RESCUE_MAX_LOOKS) {
 		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 
 		if (!p)
 			break;
 		/* The tier's own wait ends with its first task. */
-		if (i > 0)
+		if (i > 0 || from_end)
 			served = now;
 		rescue_one(&it, p, served, now);
 	}
@@ -202,6 +207,7 @@ __noinline int rescue_all(void)
 	u64 now = scx_bpf_now();
 	int llc, tier, cpu;
 
+	rescue_passes++;
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
 		if (!queued_in(tier))
 			continue;

@@ -11,8 +11,9 @@
  *
  * Invariants:
  *   I1  A task waits in a queue of an LLC it may run on.
- *   I2  Per-CPU kernel threads and migration-disabled tasks are never queued
- *       behind pods: they run at once on their own CPU (bound.bpf.h).
+ *   I2  Per-CPU kernel threads and migration-disabled tasks wait in their own
+ *       CPU's queue, and in no other: whoever runs there makes way, unless it
+ *       outranks them (bound.bpf.h).
  *   I3  No task waits in a queue while a lower tier runs on a CPU it may use:
  *       who queues looks for a victim afterwards, who begins to run a lower
  *       tier looks into the queues afterwards (queued_seq). Nor in a CPU's own
@@ -89,7 +90,7 @@ s32 SCHED_OP(select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 	if (!tctx)
 		return prev_cpu;
 	if (tctx->gates.slots[0])
-		pace_admit(p, tctx, SCX_ENQ_WAKEUP);
+		pace_admit(p, tctx, 0, SCX_ENQ_WAKEUP);
 	cpu = place(p, tctx, prev_cpu, true, &enq_flags);
 	if (cpu < 0)
 		return prev_cpu;
@@ -120,7 +121,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	s32 prev_cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *tctx;
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP, looked = false;
-	u64 place_flags;
+	u64 place_flags, since = 0;
 	s32 cpu = -1;
 
 	one_copy(prev_cpu);
@@ -135,9 +136,11 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (tctx->parked_at)
-		pace_unparked(tctx, pace_now());
-	if (tctx->gates.slots[0] && !pace_admit(p, tctx, enq_flags))
+		since = take_out(tctx, pace_now());
+	if (tctx->gates.slots[0] && !pace_admit(p, tctx, since, enq_flags))
 		return;
+	if (since)
+		count_waited(tctx, since, pace_now());
 	/*
 	 * select_cpu found nothing for this wakeup, or was not asked: a task
 	 * bound to one CPU, or one that ran and wants to go on. Background was
@@ -163,30 +166,6 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		look_again(p, tctx, prev_cpu);
 }
 
-/* prev could go on. The LLC in whose queue somebody of its tier is due before it, or -1. */
-static __always_inline s32 due_llc(const struct task_struct *prev, struct task_ctx *tctx, u32 tier,
-				   s32 cpu)
-{
-	struct group_ctx *group = task_group(tctx);
-	u64 now = scx_bpf_now(), tag;
-	s64 ran = used_by_now(prev, tctx);
-	s32 llc;
-
-	one_copy(tier);
-	if (!group || tier >= TEMPER_TIERS)
-		return cpu_llc(cpu);
-	notice_waiting(tctx, group, tier, cpu, now);
-	tag = own_tag(group, tctx, ran);
-	if (may_go_on(tag, vtime_now[tier], group->weight, ran))
-		return -1;
-	llc = llc_with_due(tier, cpu, tag, true);
-	if (llc < 0 || !is_alone(group->met_at, now) ||
-	    is_due_before(tier_dsq(tier, llc), cpu, tag, tctx->group_id, DUE_MAX_LOOKS) != DUE)
-		return llc;
-	meet(group, tier, now);
-	return llc_with_due(tier, cpu, own_tag(group, tctx, ran), true);
-}
-
 /*
  * p begins, or goes on, to run on cpu. What others must know is published with
  * full barriers and what they may have changed is read after that: of a waker,
@@ -200,6 +179,9 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 
 	if (cctx->tier != tier)
 		clear_preemptible(cctx->tier, cpu);
+	if (tier != TEMPER_CRITICAL)
+		set_preemptible(tier, cpu);
+	/* The barrier, for both. */
 	__sync_lock_test_and_set(&cctx->tier, tier);
 	if (tier == TEMPER_CRITICAL) {
 		clear_core(cpu);
@@ -207,10 +189,7 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 			reclaim_fence(tctx->generation, lend, cpu);
 		return;
 	}
-	if (tier >= TEMPER_TIERS)
-		return;
-	set_preemptible(tier, cpu);
-	if (no_preempt)
+	if (tier >= TEMPER_TIERS || no_preempt)
 		return;
 	/* One that cannot migrate would come back at once, and be kicked without end. */
 	if ((has_overtaken(tctx, tier) || is_overtaken(cctx, tier) ||
@@ -343,7 +322,7 @@ void SCHED_OP(running, struct task_struct *p)
 
 	if (!cctx || !tctx)
 		return;
-	queued = left_queue(tctx, cctx, now);
+	queued = left_queue(tctx, cctx, cpu, now);
 	if (queued)
 		count_wait(queued_tier(queued), now - queued_at(queued));
 	tctx->started_at = now;

@@ -44,7 +44,7 @@ func (l *loop) replan() {
 		}
 	}
 	began := time.Now()
-	err = l.engine.Apply(l.plan)
+	err = l.apply()
 	l.note("apply plan", err)
 	if err != nil {
 		l.applied = nil
@@ -57,6 +57,20 @@ func (l *loop) replan() {
 		l.state.Generation, l.counts.generation = generation, generation
 	}
 	l.countEffective(ops, since)
+}
+
+// apply puts the plan in force, unless a temper apply is at it: two that fill the same
+// generation would make one plan of two.
+func (l *loop) apply() error {
+	lock, held, err := TryHoldPlan(l.Config.RunDir)
+	if err != nil {
+		return err
+	}
+	if !held {
+		return errors.New("another process changes the plan at this moment")
+	}
+	defer lock.Release()
+	return l.engine.Apply(l.plan)
 }
 
 // yield forgets what it applied if somebody else has applied a plan since.

@@ -272,6 +272,44 @@ func TestPlanStorm(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A writer that fails half way, or dies, leaves nothing that a later plan would hold, whatever
+// another writer remembers of the slot.
+func TestHalfWrittenPlanIsForgotten(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	a, b := planGroup(t, testCgroup(t, "a"), policy.Group{Tier: tier.Standard}), planGroup(t, testCgroup(t, "b"), policy.Group{Tier: tier.Critical})
+	for range 2 { // s knows both slots now
+		apply(t, s, a)
+	}
+	other, err := Open(s.pinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	generation, err := other.plans.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := other.plans.read(generation + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := compile(policy.Plan{Groups: []policy.Group{a, b}}, generation+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.fences[uint32(2*maxFences)] = schedTemperMask{} // beyond the map, after the groups
+	if err := other.plans.write(uint32((generation+1)&1), have, want); err == nil {
+		t.Fatal("the write did not fail: the test shows nothing")
+	}
+	for range 2 {
+		apply(t, s, a)
+		if found, err := s.plans.has(b.ID); err != nil || found {
+			t.Errorf("the plan has what another writer left: %v, %v", found, err)
+		}
+	}
+}
+
 // A kernel whose BTF shows hidden arguments is named before a load is tried.
 func TestHiddenArguments(t *testing.T) {
 	requireGuest(t)

@@ -133,7 +133,7 @@ func (s *Scheduler) LimitsNotHeld() (uint64, error) {
 	return binary.LittleEndian.Uint64(globals[offset:]), nil
 }
 
-// unheldOffset is where limits_unheld of bpf/pace.bpf.h is among the globals.
+// unheldOffset is where limits_unheld of bpf/gate.bpf.h is among the globals.
 // The object is read once: its variables do not move.
 var unheldOffset = sync.OnceValues(func() (int, error) {
 	spec, err := loadSched()

@@ -171,7 +171,7 @@ func (s *Scheduler) isThisBuild(cfg Config) bool {
 
 // load builds everything in a staging directory and renames it into place: a
 // half-loaded scheduler cannot be found by anybody. One that is replaced runs
-// until the kernel has accepted the next: checking that takes the longest.
+// until the kernel has accepted, or refused, the next: checking that takes the longest.
 func load(cfg Config, replaced *Scheduler) (_ *Scheduler, err error) {
 	coll, err := loadCollection(cfg)
 	if err == nil {

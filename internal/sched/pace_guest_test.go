@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
@@ -239,6 +240,90 @@ func TestLimitComesAbove(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	wantCPUs(t, "with a limit above", shares(t, shareTime, container)[0], 0.3)
 	stillAttached(t, s)
+}
+
+// A thread that leaves the class while it runs, for a real-time one, pays for what it ran.
+func TestChangeOfClassIsPaidFor(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	pod := testCgroup(t, "pod")
+	write(t, pod, "cpu.max", "50000 100000")
+	apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+	start(t, pod, "leave")
+	time.Sleep(settle)
+	got := shares(t, shareTime, pod)[0]
+	t.Logf("%.3f CPUs", got)
+	if got < .49 || got > .55 { // the real-time moments are nobody's
+		t.Errorf("the pod used %.3f CPUs of a limit of 0.5", got)
+	}
+	stillAttached(t, s)
+}
+
+// Threads whose affinity changes while they wait at a gate, or run on a grant, as Kubernetes'
+// static CPU manager does to all that share CPUs: they use no more than their limit, and less
+// neither, and leave nothing behind.
+func TestAffinityChangesCostNothing(t *testing.T) {
+	requireVirtualTime(t)
+	for _, c := range []struct {
+		max  string
+		want float64
+	}{{"50000 100000", .5}, {"250000 100000", 2.5}} {
+		t.Run(c.max, func(t *testing.T) {
+			s := attach(t, Config{})
+			pod := testCgroup(t, "pod")
+			write(t, pod, "cpu.max", c.max)
+			apply(t, s, planGroup(t, pod, policy.Group{Tier: tier.Standard}))
+			cmd := spinners(t, pod, 8, anyCPU)
+			time.Sleep(settle)
+			began, before := time.Now(), held(t, s, pod).Used
+			for n := range 500 {
+				changeAffinities(t, cmd.Process.Pid, 3+n%2)
+			}
+			used := held(t, s, pod).Used - before
+			got := used.Seconds() / time.Since(began).Seconds()
+			t.Logf("meanwhile %.3f CPUs", got)
+			if got > c.want*1.05 || got < c.want*.7 { // each change ends a grant, or a wait
+				t.Errorf("meanwhile it used %.3f CPUs of %.1f", got, c.want)
+			}
+			wantCPUs(t, "afterwards", shares(t, shareTime, pod)[0], c.want)
+			kill(cmd)
+			var g schedGate
+			for slot := range s.maps[schedMapGates].MaxEntries() {
+				if err := s.maps[schedMapGates].LookupWithFlags(slot, &g, ebpf.LookupLock); err != nil {
+					t.Fatal(err)
+				}
+				if g.Cgroup == cgroupID(t, pod) {
+					break
+				}
+			}
+			if g.Running != 0 || g.Waiting != 0 || g.Admitted != 0 || g.Granted != 0 {
+				t.Errorf("all threads are dead, and %d run, %d wait, %d have a grant, of %d ns", g.Running, g.Waiting, g.Admitted, g.Granted)
+			}
+			stillAttached(t, s)
+		})
+	}
+}
+
+// changeAffinities lets all threads of a process run on the first n CPUs.
+func changeAffinities(t *testing.T, pid, n int) {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set unix.CPUSet
+	for cpu := range n {
+		set.Set(cpu)
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(filepath.Base(thread))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SchedSetaffinity(id, &set); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // What the kernel refuses it still refuses, and the limit before it holds.

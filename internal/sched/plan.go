@@ -147,8 +147,12 @@ func (m *planMaps) fill(p policy.Plan) (next uint64, err error) {
 	return next, nil
 }
 
-// write changes a slot from have to want.
+// write changes a slot from have to want. While it does the slot has no head: if it fails
+// half way, whoever writes next reads what is there instead of trusting what it remembers.
 func (m *planMaps) write(n uint32, have, want *slot) error {
+	if err := m.heads.Put(n, schedTemperPlanHead{}); err != nil {
+		return err
+	}
 	for id := range have.groups {
 		if _, ok := want.groups[id]; ok {
 			continue

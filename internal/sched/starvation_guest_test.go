@@ -59,6 +59,43 @@ func TestNobodyStarves(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// A critical thread computes on each core, and the cores' other threads stay idle beside it.
+// Who is rescued there gets its slice, and is not sent away as soon as it begins: it may hold
+// what others wait for.
+func TestRescuedThreadGetsSomewhereBesideCritical(t *testing.T) {
+	requireVirtualTime(t)
+	cpus := readTopology(t)
+	if !hasSMT(cpus) {
+		t.Skip("needs SMT: topology 1s2c2t")
+	}
+	s := attach(t, Config{})
+	pod, low := testCgroup(t, "pod"), testCgroup(t, "low")
+	hogs := []*exec.Cmd{spinners(t, low, 4, anyCPU)}
+	time.Sleep(settle)
+	for core := 0; len(wholeCore(t, core)) > 0; core++ {
+		spinners(t, pod, 1, wholeCore(t, core)[0])
+	}
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	time.Sleep(settle)
+	before := runTimes(t, hogs)
+	time.Sleep(shareTime)
+	after := runTimes(t, hogs)
+	if len(before) == 0 {
+		t.Fatal("no background thread ran before there was critical work: the test shows nothing")
+	}
+	const least = 2 * time.Millisecond // in 2 s: a rescue owes one, within each second
+	for thread := range before {
+		ran := time.Duration(after[thread] - before[thread])
+		t.Logf("%s ran for %s", thread, ran)
+		if ran < least {
+			t.Errorf("background thread %s ran for %s in %s, want at least %s", thread, ran, shareTime, least)
+		}
+	}
+	stillAttached(t, s)
+}
+
 // By its weight a pod's turn comes later than the rescue lets anybody wait. Out of turn its
 // threads are served, but critical ones that fill the other CPUs do not wait for them.
 func TestRescueOfALightPodHoldsNobodyUp(t *testing.T) {

@@ -52,6 +52,8 @@ func TestMain(m *testing.M) {
 		spin(envInt(threadsEnv, 1), stint)
 	case "stay":
 		spin(1, stay)
+	case "leave":
+		spin(1, leave)
 	case "wake":
 		wake(envInt(wakesEnv, 1000))
 	case "attach":
@@ -168,6 +170,26 @@ func stay() {
 	os.Exit(1)
 }
 
+// leave computes for a millisecond, and is of a real-time class for a moment, as one that
+// holds a lock which a real-time thread waits for.
+func leave() {
+	const fifo, other = 1, 0
+	for {
+		for began := monotonic(); monotonic()-began < time.Millisecond; {
+			continue
+		}
+		for _, class := range []struct {
+			policy   uintptr
+			priority int32
+		}{{fifo, 1}, {other, 0}} {
+			if _, _, err := unix.RawSyscall(unix.SYS_SCHED_SETSCHEDULER, 0, class.policy, uintptr(unsafe.Pointer(&class.priority))); err != 0 {
+				fmt.Fprintln(os.Stderr, "sched_setscheduler:", err)
+				os.Exit(1)
+			}
+		}
+	}
+}
+
 // wake sleeps to n instants, a millisecond and a bit apart so that they wander
 // over the tick, and prints how late it ran each time, in ns.
 func wake(n int) {
@@ -230,7 +252,7 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" || role == "doze" || role == "burst" || role == "stint" || role == "stay" {
+	if role == "spin" || role == "nap" || role == "doze" || role == "burst" || role == "stint" || role == "stay" || role == "leave" {
 		startNow(t, cmd)
 	}
 	return cmd

@@ -44,8 +44,8 @@ func machines() []machine {
 		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves|TestBusyKernelThread"
 		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
 		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestLending|TestLimitPaysForSwitches"
-		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree"
-		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestParkedThreadsObey|TestLimitCost"
+		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree|TestRescuedThreadGetsSomewhere"
+		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestChangeOfClass|TestAffinityChanges|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
 		refused = "TestRefusedKernel"
 		lives   = "TestGuestAttach|TestGuestStoppedAgent|TestGuestUpgrade|TestGuestEject|TestGuestSafeMode|TestGuestHotplug"
