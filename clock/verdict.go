@@ -98,6 +98,9 @@ func (b built) verdict(ctx context.Context, qemuPath string) (verdict, error) {
 	if err != nil {
 		return verdict{}, fmt.Errorf("check clock plugin in %s: %w", qemuPath, err)
 	}
+	if v.Unsupported && !strings.HasPrefix(v.Reason, saidByPlugin) {
+		return v, nil // it may do another time, with more memory
+	}
 	return v, writeVerdict(path, v)
 }
 
@@ -192,6 +195,8 @@ func runFirmware(ctx context.Context, qemuPath, firmware string, args []string) 
 		return "", fmt.Errorf("run self-check: %w", ctx.Err())
 	case errors.As(err, &exit) && exit.ExitCode() == checkDone:
 		return out.String(), nil
+	case errors.As(err, &exit) && exit.ExitCode() < 0:
+		return "", fmt.Errorf("run self-check: %w", err) // a signal: the host's doing
 	case errors.As(err, &exit):
 		return "", &refusedError{line: reasonIn(diag.String(), exit)}
 	case err != nil:
@@ -201,12 +206,15 @@ func runFirmware(ctx context.Context, qemuPath, firmware string, args []string) 
 	}
 }
 
+// saidByPlugin begins what the plugin itself says.
+const saidByPlugin = "clock: "
+
 // reasonIn picks the plugin's own line from what QEMU printed, else the last.
 func reasonIn(diag string, exit *exec.ExitError) string {
 	reason := exit.Error()
 	for line := range strings.Lines(diag) {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "clock: ") {
+		if strings.HasPrefix(line, saidByPlugin) {
 			return line
 		}
 		if line != "" {

@@ -177,6 +177,9 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 			if slices.ContainsFunc(c.Arms, func(a bench.Arm) bool { return a.Exec != nil }) {
 				return nil, fmt.Errorf("read campaign %s: %s[%d]: exec: arms are for temper-lab run", file, l.list, i)
 			}
+			if len(topologies) > 1 {
+				c.Topologies = topologies
+			}
 			c.Dir = filepath.Join(l.out, e.name())
 			out = append(out, c)
 		}

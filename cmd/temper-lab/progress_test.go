@@ -65,9 +65,12 @@ func TestShort(t *testing.T) {
 
 func TestChosen(t *testing.T) {
 	for only, want := range map[string]bool{
+		"memcached-ladder/1s2c2t/temper/seed=3": true, "memcached-ladder/1s4c1t/temper/seed=3": false,
 		"": true, "temper": true, "temper/3": true, "/3": true, "temper/4": false, "eevdf": false, "/30": false, "temper:again/3": false,
 	} {
-		if got := chosen(only, "temper", 3); got != want {
+		r := &bench.Record{Seed: 3}
+		r.Scenario.Name, r.Machine.Topology, r.Arm.Name = "memcached-ladder", "1s2c2t", "temper"
+		if got := chosen(only, r); got != want {
 			t.Errorf("--only %q: %v", only, got)
 		}
 	}

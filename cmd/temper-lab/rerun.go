@@ -57,7 +57,7 @@ meanwhile.
 		RunE: func(cmd *cobra.Command, args []string) error { return a.run(cmd, recordPath(args[0])) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&a.only, "only", "", "only runs of `arm/seed`, arm, or /seed, as in temper/3")
+	f.StringVar(&a.only, "only", "", "only runs of `arm/seed`, arm, or /seed, as in temper/3; or one by its whole name, as rerun prints it")
 	f.StringVar(&a.exec, "exec", "", "the `program` of an exec: arm")
 	f.IntVar(&a.jobs, "jobs", runtime.NumCPU(), "guests at once")
 	f.StringVar(&a.trace, "trace", "", "also write a trace of the guest's scheduler into this `file`; of one run")
@@ -76,7 +76,7 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	if a.trace != "" && len(runs) != 1 {
-		return usageError{fmt.Errorf("a trace is of one run, and %d are chosen: give --only ARM/SEED", len(runs))}
+		return usageError{fmt.Errorf("a trace is of one run, and %d are chosen: give --only one of\n  %s", len(runs), strings.Join(ids(runs), "\n  "))}
 	}
 	arms := make([]bench.Arm, 0, len(runs))
 	var scenarios []bench.Scenario
@@ -140,7 +140,7 @@ func (v *verdicts) add(r run.Again, o run.Outcome, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.done++
-	id := fmt.Sprintf("[%d/%d] %s/%s/%s/seed=%d", v.done, v.total, r.Scenario.Name, r.Machine.Topology, r.Arm.Name, r.Seed)
+	id := fmt.Sprintf("[%d/%d] %s", v.done, v.total, runID(r.Scenario.Name, r.Machine.Topology, r.Arm.Name, r.Seed))
 	switch {
 	case err != nil:
 		v.refused = append(v.refused, fmt.Errorf("%s: %w", id, err))
@@ -169,11 +169,11 @@ func (a *again) onRecord(ctx context.Context, path string) ([]run.Again, error) 
 	}
 	defer f.Close()
 	var runs []run.Again
-	err = bench.EachRecord(f, func(r *bench.Record) error {
+	err = eachSound(f, func(r *bench.Record) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !chosen(a.only, r.Arm.Name, r.Seed) {
+		if !chosen(a.only, r) {
 			return nil
 		}
 		i := slices.IndexFunc(runs, func(x run.Again) bool {
@@ -225,13 +225,31 @@ func (a *again) bring(arm *bench.Arm) error {
 }
 
 // chosen says whether --only names the run.
-func chosen(only, arm string, seed uint64) bool {
-	if only == "" {
+func chosen(only string, r *bench.Record) bool {
+	if only == "" || only == runID(r.Scenario.Name, r.Machine.Topology, r.Arm.Name, r.Seed) {
 		return true
 	}
 	name, number, ok := strings.Cut(only, "/")
-	if name != "" && name != arm {
+	if name != "" && name != r.Arm.Name {
 		return false
 	}
-	return !ok || number == strconv.FormatUint(seed, 10)
+	return !ok || number == strconv.FormatUint(r.Seed, 10)
+}
+
+// runID names a run within its file.
+func runID(scenario, topology, arm string, seed uint64) string {
+	return fmt.Sprintf("%s/%s/%s/seed=%d", scenario, topology, arm, seed)
+}
+
+// ids names runs, the first of them.
+func ids(runs []run.Again) []string {
+	const most = 10
+	var out []string
+	for i, r := range runs {
+		if i == most {
+			return append(out, fmt.Sprintf("and %d more", len(runs)-most))
+		}
+		out = append(out, runID(r.Scenario.Name, r.Machine.Topology, r.Arm.Name, r.Seed))
+	}
+	return out
 }

@@ -244,7 +244,7 @@ func look(errOut io.Writer, p *programs, jobs int, campaigns []*run.Campaign) (r
 			return todo, err
 		}
 		todo.Runs, todo.Windows = todo.Runs+t.Runs, todo.Windows+t.Windows
-		todo.HaveRuns, todo.HaveWin = todo.HaveRuns+t.HaveRuns, todo.HaveWin+t.HaveWin
+		todo.HaveRuns, todo.HaveWin, todo.HaveVoid = todo.HaveRuns+t.HaveRuns, todo.HaveWin+t.HaveWin, todo.HaveVoid+t.HaveVoid
 	}
 	return todo, nil
 }
@@ -275,8 +275,8 @@ func carryOut(ctx context.Context, out io.Writer, campaigns []*run.Campaign, tod
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if show.void > 0 {
-		return fmt.Errorf("%w: %d of %d", errVoid, show.void, show.windows)
+	if void := show.void + todo.HaveVoid; void > 0 {
+		return fmt.Errorf("%w: %d of %d", errVoid, void, show.windows+todo.HaveWin)
 	}
 	return nil
 }

@@ -19,12 +19,15 @@ func newTargets() *cobra.Command {
 		Short: "Say which targets the committed records show to be met",
 		Long: `Targets computes every target of the design from the records below --records,
 and from nothing else. A target is met when its whole interval is within the
-bound, at the worst step; where no record measures it, it is neither met nor
-missed. Of a step that several records hold, the newest counts, by the date that their
+bound, at the worst step; where no record measures it, or too little of one is
+there, it is neither met nor missed. Of a step that several records hold, the newest counts, by the date that their
 directories' names begin with, and of one day's the one with the most seeds. Only
 virtual time with a clock per vCPU counts. A record that is not as it was written is
 an error, and so is no record at all. With --readme the table between the marks in
-that file is written anew.`,
+that file is written anew.
+
+Exit codes: 0, met or not; 1 if something failed; 2 if the command line was not
+understood; 4 if records are not sound.`,
 		Example: `  temper-lab targets
   temper-lab targets -o json
   temper-lab targets --records out/bench
@@ -39,7 +42,7 @@ that file is written anew.`,
 			if readme != "" {
 				return rewriteTargets(readme, all)
 			}
-			return printAs(cmd.OutOrStdout(), output, all, func(w io.Writer) error { return targets.Text(w, all) })
+			return printAs(cmd.OutOrStdout(), output, all, func(w io.Writer) error { return targets.Text(w, all, targets.LeftOut(ladders)) })
 		},
 	}
 	cmd.Flags().StringVar(&records, "records", targets.Records, "the `directory` of record directories")

@@ -23,6 +23,16 @@ import (
 // that did not give the same again.
 var errUnsound = ladder.ErrUnsound
 
+// eachSound visits the records of a file; a line that is not as it was written ends it.
+func eachSound(file io.Reader, visit func(*bench.Record) error) error {
+	return bench.ScanRecords(file, func(l bench.Line) error {
+		if err := l.Intact(); err != nil {
+			return fmt.Errorf("%w: line %d: %w", errUnsound, l.Number, err)
+		}
+		return visit(l.Record)
+	})
+}
+
 func newVerify() *cobra.Command {
 	quiet := false
 	cmd := &cobra.Command{

@@ -144,12 +144,16 @@ func judgeArm(r *Record) []string {
 			}
 		}
 	}
-	if weight, ok := r.Window.Weights[BestEffort]; ok && (weight == 0) != arm.BackgroundIdle {
+	weight, ok := r.Window.Weights[BestEffort]
+	if !ok && arm.BackgroundIdle {
+		reasons = append(reasons, fmt.Sprintf("weight of %s was not read, expected cpu.idle", BestEffort))
+	}
+	if ok && (weight == 0) != arm.BackgroundIdle {
 		reasons = append(reasons, fmt.Sprintf("weight of %s is %d, expected cpu.idle: %v", BestEffort, weight, arm.BackgroundIdle))
 	} else if ok && r.Scenario.Peers == nil && (weight > 1) != arm.Inverted {
 		reasons = append(reasons, fmt.Sprintf("weight of %s is %d, expected critical's: %v", BestEffort, weight, arm.Inverted))
 	}
-	if cpus, ok := r.Window.Cpusets[BestEffort]; len(r.Window.Cpusets) > 0 && ok != arm.Static {
+	if cpus, ok := r.Window.Cpusets[BestEffort]; ok != arm.Static {
 		reasons = append(reasons, fmt.Sprintf("cpuset of %s is %q, expected CPUs of its own: %v", BestEffort, cpus, arm.Static))
 	}
 	return reasons

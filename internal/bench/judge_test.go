@@ -101,6 +101,10 @@ func TestJudge(t *testing.T) {
 	tuned := good()
 	tuned.Arm = Arms()[1]
 	tuned.Window.Sched = []SchedSample{{State: "disabled"}, {State: "disabled", At: time.Second}}
+	if v := Judge(tuned); v.Valid || len(v.Reasons) != 2 || !strings.Contains(v.Reasons[1], "was not read, expected cpu.idle") {
+		t.Errorf("an arm whose weights nobody read: %+v", v)
+	}
+	tuned.Window.Weights = map[string]int{BestEffort: 0}
 	if v := Judge(tuned); v.Valid || len(v.Reasons) != 1 || !strings.Contains(v.Reasons[0], "kernel line has preempt=full: false") {
 		t.Errorf("an arm without its kernel line: %+v", v)
 	}

@@ -43,12 +43,14 @@ type Record struct {
 	Checksum string `json:"checksum,omitempty"`
 }
 
-// Plan is what the campaign was to run of the record's scenario and topology,
-// so that a run that is missing is missed.
+// Plan is what the campaign was to run of the record's scenario, so that a run that is
+// missing is missed.
 type Plan struct {
 	Arms      []string `json:"arms"`
 	SeedFirst uint64   `json:"seed_first"`
 	Seeds     int      `json:"seeds"`
+	// Topologies are all of them, where there are several.
+	Topologies []string `json:"topologies,omitempty"`
 }
 
 // MaxSeeds is how many seeds a plan may have.
@@ -282,9 +284,49 @@ func membersOf(text []byte) (map[string]json.RawMessage, error) {
 		if err := dec.Decode(&value); err != nil {
 			return nil, err
 		}
+		if twice := repeated(value); twice != "" {
+			return nil, fmt.Errorf("it has member %q twice", name+"."+twice)
+		}
 		members[name] = value
 	}
 	return members, nil
+}
+
+// repeated names a member that an object below value has twice, in whatever case, for
+// which a decoder takes the last; "" if there is none. The value is valid JSON.
+func repeated(value json.RawMessage) string {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.UseNumber()
+	var objects []map[string]bool // of each that is open; nil for an array
+	key := false                  // a member's name comes next
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return ""
+		}
+		switch t := token.(type) {
+		case json.Delim:
+			switch t {
+			case '{':
+				objects = append(objects, map[string]bool{})
+			case '[':
+				objects = append(objects, nil)
+			default:
+				objects = objects[:len(objects)-1]
+			}
+		case string:
+			if key {
+				name := strings.ToLower(t)
+				seen := objects[len(objects)-1]
+				if seen[name] {
+					return t
+				}
+				seen[name], key = true, false
+				continue
+			}
+		}
+		key = len(objects) > 0 && objects[len(objects)-1] != nil
+	}
 }
 
 // EachRecord calls visit with every record of a file, one at a time: decoded,

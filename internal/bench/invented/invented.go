@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +62,7 @@ func (c Campaign) Records() ([]*bench.Record, error) {
 			r := rand.New(rand.NewPCG(seed, crc64.Checksum([]byte(arm.Name), crc64.MakeTable(crc64.ISO))))
 			for _, step := range c.Scenario.Steps() {
 				rec := c.record(arm, seed, step, math.Exp(c.Jitter*r.NormFloat64()))
+				rec.Order = int(seed-1)*len(arms) + slices.IndexFunc(bench.Rotate(arms, int(seed-1)), func(a bench.Arm) bool { return a.Name == arm.Name })
 				if c.Spoil != nil {
 					c.Spoil(rec)
 				}
@@ -106,7 +108,7 @@ func (c Campaign) record(arm bench.Arm, seed uint64, step bench.Step, jitter flo
 			Kernel: "7.2.13-invented", KernelPackage: "linux-image-invented", Topology: s.Topology,
 			Cmdline:  "console=ttyS0 " + strings.Join(arm.Cmdline, " "),
 			Emulator: "QEMU 10.0.2", EmulatorArgs: []string{"-accel", "tcg,thread=single", "-seed", strconv.FormatUint(seed, 10)}, Accel: "tcg",
-			Clock: bench.ClockPerVCPU, ClockQuantum: 2 * time.Microsecond, Packages: map[string]string{s.Primary.Kind: "1.0-1"},
+			Clock: bench.ClockPerVCPU, ClockQuantum: 2 * time.Microsecond, PluginSHA256: "invented", Packages: map[string]string{s.Primary.Kind: "1.0-1"},
 		},
 		Window: window(s, arm, step, shape, jitter),
 	}
@@ -134,6 +136,9 @@ func window(s bench.Scenario, arm bench.Arm, step bench.Step, shape Shape, jitte
 		Weights: map[string]int{bench.BestEffort: weight, "/kubepods": 300}, Pods: shape.Pods,
 		Primary: result(s, step, shape, jitter), Ledger: ledger(s, shape), Limits: limits(s, arm, step, shape),
 	}
+	if arm.Static {
+		w.Cpusets = map[string]string{bench.BestEffort: "0"}
+	}
 	if !arm.NoProbe {
 		w.Probe = &bench.Probe{Tiers: map[string]bench.TierProbe{
 			"critical":   {Delay: latencies(200, shape.P50/8, shape.P99/8, jitter), Inversion: shape.Inversion, InversionMax: shape.Inversion, CPUTime: w.Ledger.Critical},
@@ -149,6 +154,9 @@ func result(s bench.Scenario, step bench.Step, shape Shape, jitter float64) benc
 		requests = int(math.Round(step.Rate * s.Load.Window.Seconds()))
 	}
 	r := bench.Result{Ops: shape.Ops, Values: shape.Values, Achieved: shape.Achieved}
+	if r.Achieved == 0 {
+		r.Achieved = float64(r.Ops) / s.Load.Window.Seconds()
+	}
 	if step.Rate > 0 {
 		r.Offered = float64(requests) / s.Load.Window.Seconds()
 	}

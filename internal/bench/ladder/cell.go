@@ -31,8 +31,9 @@ type Cell struct {
 	// tier ran where it may run; WorstWait the longest wait of all, by tier.
 	InversionMax time.Duration
 	WorstWait    map[string]time.Duration
-	// Void are the reasons of the windows left out.
-	Void []string
+	// Void are the reasons of the windows left out, Voids how many those are.
+	Void  []string
+	Voids int
 
 	visits map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
 	sums   map[sum]stats.Values

@@ -27,6 +27,7 @@ import (
 // into one table.
 type Ladder struct {
 	Source   string // the directory's name
+	Dir      string // its path, as whoever read it gave it
 	Scenario bench.Scenario
 	Machine  bench.Machine // of the first record
 	Arms     []*Arm        // as reports show them
@@ -78,7 +79,7 @@ func Read(dir string) ([]*Ladder, error) {
 		return nil, fmt.Errorf("open records: %w", err)
 	}
 	defer f.Close()
-	fold := NewFold(filepath.Base(filepath.Clean(dir)))
+	fold := NewFold(nameOf(dir))
 	err = bench.ScanRecords(f, func(l bench.Line) error {
 		err := l.Intact()
 		if err == nil {
@@ -96,7 +97,19 @@ func Read(dir string) ([]*Ladder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+	for _, l := range ladders {
+		l.Dir = dir
+	}
 	return ladders, nil
+}
+
+// nameOf is a directory's name, also where it is called "." or "..".
+func nameOf(dir string) string {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		path = dir // no working directory: the path is all there is
+	}
+	return filepath.Base(path)
 }
 
 // Fold takes records one by one.
@@ -206,7 +219,7 @@ func (l *Ladder) add(rec *bench.Record) {
 	cell := l.arm(rec.Arm).cell(rec.Window.Step)
 	if reasons := bench.Judge(rec).Reasons; len(reasons) > 0 {
 		l.Void = append(l.Void, Void{ID: rec.ID(), Arm: rec.Arm.Name, Reasons: reasons})
-		cell.Void = append(cell.Void, reasons...)
+		cell.Void, cell.Voids = append(cell.Void, reasons...), cell.Voids+1
 		return
 	}
 	cell.add(rec)

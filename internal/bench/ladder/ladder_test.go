@@ -374,3 +374,21 @@ func TestFactsSayOnceWhatIsTheSame(t *testing.T) {
 		t.Errorf("emulator arguments %q", got)
 	}
 }
+
+// Whoever stands in the directory makes the same report as whoever names it.
+func TestTheDirectoryHasItsNameWhereOneStandsInIt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "2026-01-01-here")
+	if err := campaign().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for _, path := range []string{".", "", "../2026-01-01-here/", dir} {
+		ladders, err := Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := ladders[0].Source; got != "2026-01-01-here" {
+			t.Errorf("read %q: source %q", path, got)
+		}
+	}
+}

@@ -9,17 +9,19 @@ import (
 	"github.com/temper-sched/temper/internal/bench"
 )
 
-// agentFigures say what each of the agent's figures is and how it is written.
+// agentFigures say what each of the agent's figures is and how it is written: most is the
+// largest of any window, as targets judge it, else the mean.
 var agentFigures = []struct {
 	name, text string
 	format     func(float64) string
+	most       bool
 }{
-	{bench.ValueAgentCPUs, "the agent used %s of a CPU", percent},
-	{bench.ValueAgentPeak, "had at most %s resident", mebi},
-	{bench.ValueAlone, "nobody held the scheduler for up to %s", micros},
-	{bench.ValueNoticed, "the node object said so after %s", micros},
-	{bench.ValueBack, "the scheduler was back after %s", micros},
-	{bench.ValueStock, "the kernel's own scheduler ran for %s", micros},
+	{bench.ValueAgentCPUs, "the agent used %s of a CPU", percent, false},
+	{bench.ValueAgentPeak, "had at most %s resident", mebi, true},
+	{bench.ValueAlone, "nobody held the scheduler for up to %s", micros, true},
+	{bench.ValueNoticed, "the node object said so after at most %s", micros, true},
+	{bench.ValueBack, "the scheduler was back after at most %s", micros, true},
+	{bench.ValueStock, "the kernel's own scheduler ran for at most %s", micros, true},
 }
 
 // agentHeadline says of each operating point what it is there for.
@@ -46,9 +48,15 @@ func agentParts(p *Point, c Cell) []string {
 	for _, f := range agentFigures {
 		quiet := slices.Contains([]string{bench.PointQuiet, bench.PointScraped}, p.Name)
 		ofAgent := f.name == bench.ValueAgentCPUs || f.name == bench.ValueAgentPeak
-		if e := c.Value(f.name); e.Known() && quiet == ofAgent {
-			parts = append(parts, fmt.Sprintf(f.text, with(e, f.format)))
+		e := c.Value(f.name)
+		if !e.Known() || quiet != ofAgent {
+			continue
 		}
+		figure := with(e, f.format)
+		if f.most {
+			figure = f.format(c.MostOf(f.name))
+		}
+		parts = append(parts, fmt.Sprintf(f.text, figure))
 	}
 	return parts
 }

@@ -4,7 +4,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/temper-sched/temper/internal/bench"
 )
@@ -15,14 +14,7 @@ func (s *Section) Caveats() []string {
 	if s.Machine.Cluster != nil {
 		out = append(out, "The node is a real kubelet's. `eevdf` is Temper's agent in safe mode and `temper` the same agent attached, by turns on one boot, so that seeds differ by their arrivals and by what the node did meanwhile. The agent's probe runs only while it is attached; its cost is temper's.")
 	}
-	switch n := len(s.Seeds); {
-	case n == 1:
-		out = append(out, fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0]))
-	case n < 5:
-		out = append(out, fmt.Sprintf("%d seeds only: the interval is the range of what they can be drawn to, and holds the truth in about %.0f%s%% of campaigns instead of 95.", n, 100*(1-math.Pow(.5, float64(n-1))), nbsp))
-	default:
-		out = append(out, fmt.Sprintf("Figures are of %d seeds; intervals are 95%s%%, by drawing the seeds anew 10,000 times (the seeds, not the requests, are what was repeated).", n, nbsp))
-	}
+	out = append(out, s.seedsCaveat())
 	if few, most := s.requests(); few > 0 {
 		text := fmt.Sprintf("A step has %s requests of all seeds: p99 rests on about %s of them, the maximum on one.", between(few, most), between(few/100, most/100))
 		if most < 100_000 {

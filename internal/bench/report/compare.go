@@ -3,8 +3,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +23,9 @@ type Comparison struct {
 	// LeftOut are the points of one name at which A and B had different loads, and the
 	// number of void windows.
 	LeftOut []string `json:"left_out,omitempty"`
+	// NotSame is what A's and B's machines and scenarios have not in common: figures may
+	// differ by it, whatever the change was.
+	NotSame []string `json:"not_same,omitempty"`
 }
 
 // StepRatio is how many times A's figures B's are at one step, over the seeds
@@ -58,16 +63,25 @@ func Arms(ladders []*ladder.Ladder, a, b string) (Comparison, error) {
 // and clock, arm by arm.
 func Directories(a, b []*ladder.Ladder) (Comparison, error) {
 	c := Comparison{A: a[0].Source, B: b[0].Source}
+	if c.A == c.B {
+		c.A, c.B = cmp.Or(a[0].Dir, c.A), cmp.Or(b[0].Dir, c.B)
+	}
 	for _, x := range a {
 		for _, y := range b {
 			if x.Scenario.Name != y.Scenario.Name || x.Machine.Topology != y.Machine.Topology || x.Machine.Clock != y.Machine.Clock {
 				continue
 			}
+			var arms []string
 			for _, arm := range x.Arms {
+				before := len(c.Steps)
 				if other := y.Arm(arm.Name); other != nil {
 					c.add(x, arm, y, other)
 				}
+				if len(c.Steps) > before {
+					arms = append(arms, arm.Name)
+				}
 			}
+			c.tellApart(x, y, arms)
 		}
 	}
 	if len(c.Steps) == 0 {
@@ -149,14 +163,11 @@ func (s *StepRatio) fill(a, b *ladder.Cell) bool {
 	return known
 }
 
-// Text writes the comparison as a table per scenario. A ratio whose interval
-// leaves out 1 has a mark.
+// Text writes the comparison as a table per scenario. A ratio whose interval is one of
+// 95 % and leaves out 1 has a mark.
 func (c Comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s as a multiple of %s: below 1 is less; * where the 95 %% interval leaves out 1\n", c.B, c.A)
-	if !slices.ContainsFunc(c.Steps, func(s StepRatio) bool { return s.seeds() > 1 }) {
-		fmt.Fprintln(&b, "One seed: there are no intervals, and nothing is shown to differ.")
-	}
 	for _, why := range c.LeftOut {
 		fmt.Fprintf(&b, "Left out: %s.\n", why)
 	}
@@ -169,8 +180,30 @@ func (c Comparison) Text(w io.Writer) error {
 		fmt.Fprintln(&b)
 		t.dense().text(&b, first.table())
 	}
+	for _, note := range slices.DeleteFunc([]string{c.fewSeeds(), c.notSame()}, func(s string) bool { return s == "" }) {
+		fmt.Fprintf(&b, "\n%s\n", wrap(note, "", ""))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// fewSeeds says why figures have no mark; "" where all may have one.
+func (c Comparison) fewSeeds() string {
+	fewest, most := math.MaxInt, 0
+	for _, s := range c.Steps {
+		for _, e := range s.estimates() {
+			if e != nil {
+				fewest, most = min(fewest, e.Seeds), max(most, e.Seeds)
+			}
+		}
+	}
+	switch {
+	case most == 1:
+		return "One seed: there are no intervals, and nothing is shown to differ."
+	case fewest < fewSeeds:
+		return fmt.Sprintf("Figures of fewer than %d seeds have no mark: their interval is the range of what the seeds can be drawn to, no 95%s%% one.", fewSeeds, nbsp)
+	}
+	return ""
 }
 
 // table names the table that a step stands in.
@@ -204,7 +237,7 @@ func (s StepRatio) row() []string {
 		case e == nil:
 			out = append(out, none)
 			continue
-		case e.Excludes(1):
+		case e.Seeds >= fewSeeds && e.Excludes(1):
 			out = append(out, with(*e, fold)+"*")
 		default:
 			out = append(out, with(*e, fold)+" ")

@@ -3,6 +3,9 @@
 package report
 
 import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,8 +47,8 @@ func slower(c invented.Campaign) invented.Campaign {
 }
 
 func TestDirectoriesAreComparedByArmAndStep(t *testing.T) {
-	before := climb(3, "eevdf", "temper")
-	after := slower(climb(3, "temper", "static"))
+	before := climb(5, "eevdf", "temper")
+	after := slower(climb(5, "temper", "static"))
 	after.Scenario.Densities = []int{0, 4} // a shorter ladder: what both have is compared
 	c, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
 	if err != nil {
@@ -155,4 +158,135 @@ func TestVoidWindowsTakeNoPartAndAreCounted(t *testing.T) {
 	if want := []string{"6 windows of temper in memcached-ladder, 1s4c1t, void in A"}; err != nil || !slices.Equal(dirs.LeftOut, want) {
 		t.Errorf("left out %q, want %q; %v", dirs.LeftOut, want, err)
 	}
+}
+
+func compareText(t *testing.T, c Comparison, err error) string {
+	t.Helper()
+	var text strings.Builder
+	if err == nil {
+		err = c.Text(&text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// Four seeds are all a fifth slower, and so is what they can be drawn to: no interval of 95 %.
+func TestFewSeedsHaveNoMark(t *testing.T) {
+	const figure, few = "1.20× (1.20–1.20)", "fewer than 5 seeds have no mark"
+	for _, tc := range []struct {
+		before, after int
+		marked        bool
+		says          string
+	}{
+		{5, 5, true, ""},
+		{4, 4, false, few},
+		{8, 2, false, few}, // those that both have
+		{1, 8, false, "One seed: there are no intervals"},
+	} {
+		c, err := Directories(ladders(t, "before", short(tc.before, "temper")), ladders(t, "after", slower(short(tc.after, "temper"))))
+		text := compareText(t, c, err)
+		_, tables, _ := strings.Cut(text, "\n\n")
+		_, below, _ := strings.Cut(tables, "\n\n  ")
+		if got := strings.Contains(tables, figure+"*"); got != tc.marked {
+			t.Errorf("%d and %d seeds: marked %v, want %v:\n%s", tc.before, tc.after, got, tc.marked, text)
+		}
+		if tc.says == "" && strings.Contains(text, "seeds have no mark") || !strings.Contains(plainText(below+tables), tc.says) {
+			t.Errorf("%d and %d seeds: want %q below the table:\n%s", tc.before, tc.after, tc.says, text)
+		}
+		data, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lacks(t, string(data), `"seeds":`)
+	}
+}
+
+// What differs may be of the machine or of what it had to do, not of the change.
+func TestWhatElseDiffersBetweenDirectoriesIsSaid(t *testing.T) {
+	before, after := climb(2, "eevdf", "eevdf-tuned", "temper"), climb(2, "temper", "eevdf-tuned", "eevdf")
+	same, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
+	if text := compareText(t, same, err); strings.Contains(text, "Not the same") {
+		t.Errorf("arms in another order are no difference:\n%s", text)
+	}
+	after.Scenario.Title = "other words"
+	after.Scenario.Primary.Threads, after.Scenario.Load.ValueBytes, after.Scenario.Primary.LimitMilliCPU = 4, 4000, 1500
+	after.Scenario.Points = after.Scenario.Points[1:]
+	after.Spoil = func(rec *bench.Record) {
+		m := &rec.Machine
+		m.PluginSHA256, m.Emulator = strings.Repeat("0123456789abcdef", 4), "QEMU 10.1.0"
+		m.EmulatorArgs = append(slices.Clone(m.EmulatorArgs), "-m", "2048M", "-append", m.Cmdline, "-netdev", fmt.Sprintf("user,hostfwd=tcp:127.0.0.1:%d-:7000", 40000+rec.Seed))
+		if rec.Arm.Name == "eevdf-tuned" {
+			m.Cmdline += " nosmt"
+		}
+	}
+	c, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
+	text := compareText(t, c, err)
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, below, found := strings.Cut(plainText(text), "Not the same: ")
+	if !found {
+		t.Fatalf("nothing differs in:\n%s", text)
+	}
+	for _, want := range []string{
+		`clock plugin was "invented", is "0123456789ab"`, `emulator was "QEMU 10.0.2", is "QEMU 10.1.0"`,
+		`emulator's command line had "", has "-m 2048M -netdev user,hostfwd=tcp:127.0.0.1-:7000"`, `kernel's command line of eevdf-tuned had "", has "nosmt"`,
+		"memcached-ladder's primary.threads was 2, is 4", "memcached-ladder's load.value_bytes was 100, is 4000",
+		"memcached-ladder's primary.limit_millicpu was 0, is 1500", "memcached-ladder's points was null and 60 %, is 60 %",
+	} {
+		lacks(t, below, want)
+		quoted, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lacks(t, string(data), `"not_same":[`, strings.Trim(string(quoted), `"`))
+	}
+	for _, alike := range []string{"title", "-append", "-seed", "densities", "rate"} {
+		if strings.Contains(below, alike) {
+			t.Errorf("%q is said to differ in:\n%s", alike, below)
+		}
+	}
+}
+
+// A line of differences stays one that is read: packages come in dozens.
+func TestManyDifferencesAreCounted(t *testing.T) {
+	after := short(1, "temper")
+	after.Spoil = func(rec *bench.Record) {
+		rec.Machine.Packages = map[string]string{"memcached": "1.0-1"}
+		for name := range strings.SplitSeq("abcdefghijkl", "") {
+			rec.Machine.Packages["lib"+name] = "2"
+		}
+	}
+	c, err := Directories(ladders(t, "before", short(1, "temper")), ladders(t, "after", after))
+	text := plainText(compareText(t, c, err))
+	lacks(t, text, `package liba was "", is "2"`, "and 4 more")
+	if strings.Contains(text, "libl") {
+		t.Errorf("all of them are in:\n%s", text)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, string(data), "libl")
+}
+
+// "sc as a multiple of sc" says nothing.
+func TestDirectoriesOfOneNameAreToldApart(t *testing.T) {
+	root := t.TempDir()
+	x, y := filepath.Join(root, "x", "sc"), filepath.Join(root, "y", "sc")
+	var sides [2][]*ladder.Ladder
+	for i, dir := range []string{x, y} {
+		if err := short(1, "temper").Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if sides[i], err = ladder.Read(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Directories(sides[0], sides[1])
+	lacks(t, compareText(t, c, err), y+" as a multiple of "+x+": ")
 }

@@ -101,8 +101,19 @@ func farthest(all []compared) compared {
 // 1, before a control counts it.
 const claimed = 0.05
 
+// judged are the ratios that a control goes by: the interval of few seeds is too narrow
+// to judge by. Where all are of few they are shown, and nothing is judged.
+func judged(all []compared) []compared {
+	enough := slices.DeleteFunc(slices.Clone(all), func(c compared) bool { return c.Seeds < fewSeeds })
+	if len(enough) == 0 {
+		return all
+	}
+	return enough
+}
+
 // allowance says what same does not hold against ratios that should be 1.
 func allowance(all []compared) string {
+	all = judged(all)
 	return fmt.Sprintf("of %s chance lets up to %d leave out 1; more are too many if one of them is off by more than 5 %%", number(len(all), "interval"), stats.ByChance(len(all)))
 }
 
@@ -110,6 +121,8 @@ func allowance(all []compared) string {
 // chance, and the tail of an arm that has two modes may be far off where one does: it
 // takes both, a large difference and more of them than chance makes.
 func same(all []compared) (did string, state State) {
+	few := len(all) - len(judged(all))
+	all = judged(all)
 	off, differ := 0, 0
 	for _, c := range all {
 		if c.Excludes(1) {
@@ -121,8 +134,11 @@ func same(all []compared) (did string, state State) {
 	}
 	far := farthest(all)
 	did = fmt.Sprintf("%d of %d intervals leave out 1; farthest %s (%s)", off, len(all), with(far.Estimate, fold), far.where)
+	if few > 0 {
+		did += fmt.Sprintf("; not judged: %d of fewer than %d seeds", few, fewSeeds)
+	}
 	switch {
-	case far.Seeds < 5: // its interval is too narrow to judge by
+	case far.Seeds < fewSeeds:
 		return did, Told
 	case off > stats.ByChance(len(all)) && differ > 0:
 		return did, Unexpected
@@ -157,7 +173,11 @@ func (s *Section) inverted(a, base *ladder.Arm) []Control {
 		Name: "positive: " + a.Name, Should: "look clearly worse than " + base.Name + ", or the scenario cannot tell good from bad",
 		Did: fmt.Sprintf("p99 %s at %s", with(e, fold), s.step(s.Main, top)), State: AsExpected,
 	}
-	if e.Low <= 1 {
+	switch {
+	case e.Seeds < fewSeeds && e.Low <= 1+claimed: // by that much chance may do it
+		c.Did += fmt.Sprintf(", of %s, too few to tell", number(e.Seeds, "seed"))
+		c.State = Told
+	case e.Low <= 1:
 		c.State = Unexpected
 	}
 	return []Control{c}

@@ -26,7 +26,7 @@ func (p *Point) Charts(s *Section) []Figure {
 	var out []Figure
 	rivals := p.Rivals()
 	if measured(rivals, func(c Cell) stats.Estimate { return c.P99 }) {
-		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(len(s.Seeds)) + p.objective()})
+		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(s.seeds()) + p.objective()})
 	}
 	if measured(rivals, func(c Cell) stats.Estimate { return c.Growth }) {
 		c, caption := p.growth(rivals), "The same over each arm's own tail without background, seen closer."
@@ -48,12 +48,14 @@ func (p *Point) Charts(s *Section) []Figure {
 }
 
 // bands says what a chart's bands are worth: as the caveats, which explain it.
-func bands(seeds int) string {
+func bands(few, most int) string {
 	switch {
-	case seeds == 1:
+	case most == 1:
 		return "One seed: there are no intervals."
-	case seeds < 5:
-		return fmt.Sprintf("Bands are what %d seeds can be drawn to.", seeds)
+	case most < fewSeeds:
+		return fmt.Sprintf("Bands are what %s seeds can be drawn to.", between(int64(few), int64(most)))
+	case few < fewSeeds:
+		return fmt.Sprintf("Bands are 95 %% intervals where there are %d seeds or more.", fewSeeds)
 	}
 	return "Bands are 95 % intervals."
 }

@@ -177,7 +177,7 @@ func (s *Section) sharesHeadline() []string {
 			p := &s.Points[i]
 			for _, d := range p.Densities {
 				e, pod := r.Arm.Cell(p.Name, d).ShareError()
-				if e.Known() && (!worst.Known() || e.Figure > worst.Figure) {
+				if e.Known() && (!worst.Known() || e.High > worst.High) {
 					worst, where = e, fmt.Sprintf("%s at %s", pod, p.Name)
 				}
 			}

@@ -41,7 +41,7 @@ type NotTheSame struct {
 // Error names every difference and the way out.
 func (e *NotTheSame) Error() string {
 	return "run again: the inputs are not those on record, so digests would differ\n  " +
-		strings.Join(e.Differences, "\n  ") + "\n" + remedy(e.Commit) + "; kernel, emulator and packages: those versions, from the mirror or a cache that has them"
+		strings.Join(e.Differences, "\n  ") + "\n" + remedy(e.Commit) + "; Go: GOTOOLCHAIN=GOVERSION make build; kernel, emulator and packages: those versions, from the mirror or a cache that has them"
 }
 
 // remedy is how to get the programs of a commit.
@@ -49,7 +49,7 @@ func remedy(commit string) string {
 	if base, changed := strings.CutSuffix(commit, "+"); changed || commit == "unknown" {
 		return fmt.Sprintf("programs: they were built from %s and changes that no commit has; only who kept them can run this again (--node, --temper)", base)
 	}
-	return fmt.Sprintf("programs: git checkout %s && make build", commit)
+	return fmt.Sprintf("programs: git worktree add ../%[1]s %[1]s && make -C ../%[1]s build, and run ../%[1]s/out/temper-lab from here", commit)
 }
 
 // Rerun does a run on record again, with the campaign's programs and machine,

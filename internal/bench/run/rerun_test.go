@@ -39,11 +39,11 @@ func TestRerunRefusesRealTime(t *testing.T) {
 
 func TestTheWayToTheProgramsIsSaid(t *testing.T) {
 	err := &NotTheSame{Differences: []string{"emulator was a, is b"}, Commit: "abc"}
-	if text := err.Error(); !strings.Contains(text, "git checkout abc && make build") || !strings.Contains(text, "\n  emulator was a, is b") {
+	if text := err.Error(); !strings.Contains(text, "git worktree add ../abc abc && make -C ../abc build") || !strings.Contains(text, "\n  emulator was a, is b") {
 		t.Error(text)
 	}
 	err.Commit = "abc+"
-	if text := err.Error(); strings.Contains(text, "git checkout") || !strings.Contains(text, "built from abc and changes") {
+	if text := err.Error(); strings.Contains(text, "git worktree") || !strings.Contains(text, "built from abc and changes") {
 		t.Error(text)
 	}
 }

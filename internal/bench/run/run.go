@@ -28,7 +28,9 @@ type Campaign struct {
 	Place     Place
 	Kernel    string // a name of package guest
 	Topology  string
-	Clock     guest.ClockFunc
+	// Topologies are those that the directory is to hold, where there are several.
+	Topologies []string
+	Clock      guest.ClockFunc
 	// Tracer, where it is set, is the clock of runs that are done again: it must
 	// be the same one, that also looks at what happens.
 	Tracer guest.ClockFunc
@@ -98,6 +100,7 @@ func (c *Campaign) jobs() []job {
 type Todo struct {
 	Runs, Windows     int
 	HaveRuns, HaveWin int // that were there already
+	HaveVoid          int // of those windows
 }
 
 // Todo looks into the campaign's directory.
@@ -121,6 +124,7 @@ func (c *Campaign) Todo() (Todo, error) {
 			return Todo{}, err
 		}
 		t.HaveWin += len(have)
+		t.HaveVoid += held.void(c, j)
 		if left := steps - len(have); left > 0 {
 			t.Runs, t.Windows = t.Runs+1, t.Windows+left
 		} else {
@@ -230,7 +234,7 @@ func (c *Campaign) validate() error {
 
 // plan is what every record says of its campaign.
 func (c *Campaign) plan() bench.Plan {
-	p := bench.Plan{SeedFirst: c.SeedFirst, Seeds: c.Seeds}
+	p := bench.Plan{SeedFirst: c.SeedFirst, Seeds: c.Seeds, Topologies: c.Topologies}
 	for _, a := range c.Arms {
 		p.Arms = append(p.Arms, a.Name)
 	}

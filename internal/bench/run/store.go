@@ -44,6 +44,7 @@ type window struct {
 	Window   struct {
 		Step bench.Step `json:"step"`
 	} `json:"window"`
+	Verdict       bench.Verdict `json:"verdict"`
 	scenario, arm string
 }
 
@@ -222,17 +223,35 @@ func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 		if !bytes.Equal(w.Scenario, scenario) {
 			return nil, s.conflict("scenario %s as it was described otherwise", w.scenario)
 		}
+		// All arms are measured by one client and one probe, and run one scheduler if any.
+		if w.Build.Go != build.Go || w.Build.NodeSHA256 != build.NodeSHA256 || others(w.Build.TemperSHA256, build.TemperSHA256) || others(w.Build.AgentSHA256, build.AgentSHA256) {
+			return nil, s.conflict("arm %s of another build", w.arm)
+		}
 		if w.arm != j.arm.Name {
 			continue
 		}
 		if !bytes.Equal(w.Arm, arm) || w.Build != build {
-			return nil, s.conflict("arm %s of another build", w.arm)
+			return nil, s.conflict("arm %s as it was described otherwise, or of another build", w.arm)
 		}
 		if w.Seed == j.seed && !slices.Contains(have, w.Window.Step.Index) {
 			have = append(have, w.Window.Step.Index)
 		}
 	}
 	return have, nil
+}
+
+// others says whether two hashes are of two programs; none is of no program.
+func others(a, b string) bool { return a != "" && b != "" && a != b }
+
+// void counts the job's windows in the store that enter no figure.
+func (s *store) void(c *Campaign, j job) int {
+	n := 0
+	for _, w := range s.held {
+		if w.scenario == c.Scenario.Name && w.Machine.Topology == c.Topology && w.arm == j.arm.Name && w.Seed == j.seed && !w.Verdict.Valid {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *store) conflict(format string, args ...any) error {

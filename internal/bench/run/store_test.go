@@ -85,6 +85,9 @@ func TestACampaignGoesOnWhereItEnded(t *testing.T) {
 	}
 	keep(t, c, records(t, c, jobs[0]))
 	keep(t, c, records(t, c, jobs[5], 1))
+	if todo, err := c.Todo(); err != nil || todo.HaveVoid != 3 { // these hold nothing, and so are void
+		t.Errorf("void windows of before are forgotten: %+v, %v", todo, err)
+	}
 	if todo, err := c.Todo(); err != nil || todo.Runs != 7 || todo.Windows != 13 || todo.HaveRuns != 1 || todo.HaveWin != 3 {
 		t.Errorf("todo %+v, %v", todo, err)
 	}
@@ -112,6 +115,24 @@ func TestOneDirectoryNeverHoldsTwoSorts(t *testing.T) {
 		}
 		if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: run gave error %v", name, err)
+		}
+	}
+	// A client, a probe or a scheduler of another build is one for every arm.
+	for name, program := range map[string]func(*Campaign) string{"its client": func(c *Campaign) string { return c.Node }, "its scheduler": func(c *Campaign) string { return c.Temper }} {
+		c := campaign(t)
+		i := slices.IndexFunc(c.jobs(), func(j job) bool { return j.arm.Ops == "temper" })
+		keep(t, c, records(t, c, c.jobs()[i]))
+		if err := os.WriteFile(program(c), []byte("new"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c.Arms = slices.DeleteFunc(slices.Clone(c.Arms), func(a bench.Arm) bool { return a.Name == "temper" })
+		other, err := bench.ParseArm("temper:no-preempt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Arms = append(c.Arms, other)
+		if _, err := c.Todo(); err == nil || !strings.Contains(err.Error(), "temper of another build") {
+			t.Errorf("%s is new, and other arms go on beside: %v", name, err)
 		}
 	}
 	// Another temper changes nothing for arms that do not run it.

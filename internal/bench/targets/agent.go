@@ -65,14 +65,14 @@ func reconfigured(s set) []Part {
 func upgraded(s set) []Part {
 	return []Part{
 		atMost(0, duration).part("under the stock scheduler while the agent restarts", s.mostAt(named(bench.PointRestart), bench.ValueStock)),
-		atMost(float64(10*time.Millisecond), duration).part("under the stock scheduler while another BPF object takes over", s.valueAt(bench.PointUpgrade, bench.ValueStock)),
+		atMost(float64(10*time.Millisecond), duration).part("under the stock scheduler while another BPF object takes over", s.mostAt(named(bench.PointUpgrade), bench.ValueStock)),
 	}
 }
 
 func ejected(s set) []Part {
 	return []Part{
-		atMost(float64(time.Second), duration).part("from an eject until the node object says so", s.valueAt(bench.PointEject, bench.ValueNoticed)),
-		atMost(float64(3*time.Second), duration).part("from an eject until the scheduler is back", s.valueAt(bench.PointEject, bench.ValueBack)),
+		atMost(float64(time.Second), duration).part("from an eject until the node object says so", s.mostAt(named(bench.PointEject), bench.ValueNoticed)),
+		atMost(float64(3*time.Second), duration).part("from an eject until the scheduler is back", s.mostAt(named(bench.PointEject), bench.ValueBack)),
 	}
 }
 

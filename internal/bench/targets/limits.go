@@ -8,6 +8,7 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/ladder"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 // shorter is the stock rival with the shortest period that kubelet is used with.
@@ -26,10 +27,22 @@ func limitsHeld(s set) []Part {
 	s.of("requests").each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			c := l.Arm(ours).Cell(point, d)
-			for _, limit := range c.Limits {
-				where := fmt.Sprintf("%s, %s", place(l, point, d), limit.Name)
-				saturated := c.Rate == 0 && limit.Name == bench.PodLimit
+			for _, limited := range l.Scenario.Primary.Limited() {
+				where := fmt.Sprintf("%s, %s", place(l, point, d), limited.Name)
+				saturated := c.Rate == 0 && limited.Name == bench.PodLimit
 				extreme := func(v float64) sample { return of(l, where, exactly(v, c.CriticalCPUs().Seeds), c).extreme() }
+				limit := c.Limit(limited.Name)
+				if limit == nil {
+					unknown := of(l, where, stats.None(), c)
+					short.most, long.most = append(short.most, unknown), append(long.most, unknown)
+					if saturated {
+						short.least, long.least = append(short.least, unknown), append(long.least, unknown)
+						if limited.LimitMilliCPU == stopsAt*1000 {
+							stopped = append(stopped, unknown)
+						}
+					}
+					continue
+				}
 				if u, ok := limit.Uses[bench.ShortSpan]; ok && limit.By == bench.UseByStamps {
 					short.most = append(short.most, extreme(u.Max))
 					if saturated {
@@ -66,7 +79,7 @@ func limitsPaid(s set) []Part {
 	s.of("postgresql", "mariadb", "requests").each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			c := l.Arm(ours).Cell(point, d)
-			if pod := c.Limit(bench.PodLimit); c.Rate > 0 || pod == nil || pod.Changed || len(l.Scenario.Primary.Containers) > 0 {
+			if p := l.Scenario.Primary; c.Rate > 0 || p.LimitMilliCPU == 0 || len(p.LimitSteps) > 0 || len(p.Containers) > 0 {
 				continue
 			}
 			base, other := l.Arm(stock).Cell(point, d), l.Arm(shorter).Cell(point, d)

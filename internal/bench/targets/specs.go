@@ -64,8 +64,9 @@ func (s set) growth(q float64) []sample {
 			return
 		}
 		idle, full := l.Arm(ours).Cell(point, 0), l.Arm(ours).Cell(point, top)
-		if stats.Enough(q, full.Paired(idle)) {
-			out = append(out, of(l, place(l, point, top), full.TailRatio(idle, q), full, idle))
+		s := of(l, place(l, point, top), full.TailRatio(idle, q), full, idle)
+		if s.void || stats.Enough(q, full.Paired(idle)) {
+			out = append(out, s)
 		}
 	})
 	return out
@@ -106,7 +107,7 @@ func harvest(s set) []Part {
 	s.of(servers...).each(func(l *ladder.Ladder, point string, densities []int) {
 		for _, d := range densities {
 			// With fewer spinners than CPUs nobody could use all of it.
-			if c := l.Arm(ours).Cell(point, d); d >= c.PodCPUs {
+			if c := l.Arm(ours).Cell(point, d); d > 0 && d >= c.PodCPUs {
 				shares = append(shares, of(l, place(l, point, d), c.Harvest(), c))
 			}
 		}

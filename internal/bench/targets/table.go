@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Text writes the targets for a terminal.
-func Text(w io.Writer, all []Target) error {
+// Text writes the targets for a terminal, and which records they are not judged by.
+func Text(w io.Writer, all []Target, leftOut []string) error {
 	var b strings.Builder
 	met, missed := 0, 0
 	for _, t := range all {
@@ -34,6 +34,12 @@ func Text(w io.Writer, all []Target) error {
 		}
 	}
 	fmt.Fprintf(&b, "\n%d targets: %d met, %d missed, %d without records that say\n", len(all), met, missed, len(all)-met-missed)
+	if len(leftOut) > 0 {
+		fmt.Fprintf(&b, "not judged by:\n")
+	}
+	for _, record := range leftOut {
+		fmt.Fprintf(&b, "  %s\n", record)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -30,7 +30,7 @@ type Target struct {
 	Figure   *float64    `json:"figure"`
 	Interval *[2]float64 `json:"interval"`
 	Target   string      `json:"target"`
-	// Met is nil where records do not say: there is none, or of one seed only.
+	// Met is nil where records do not say: there is none, or of too few seeds, or of a part of a campaign.
 	Met    *bool  `json:"met"`
 	Record string `json:"record"`
 	Note   string `json:"note"`
@@ -141,11 +141,29 @@ func (t *Target) decide(parts []Part) {
 }
 
 func missing(parts []Part) string {
-	return parted("no record yet: ", parts, func(p Part) bool { return p.Figure == nil && p.Void == "" })
+	var names []string
+	for _, p := range parts {
+		if p.Figure == nil && p.Void == "" {
+			names = append(names, p.What)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "no record yet: " + strings.Join(names, "; ")
 }
 
 func unproven(parts []Part) string {
-	return parted("one seed only, which proves nothing: ", parts, func(p Part) bool { return p.Figure != nil && p.Met == nil && p.Void == "" })
+	var out []string
+	for _, p := range parts {
+		if p.Figure != nil && p.Met == nil && p.Void == "" {
+			out = append(out, p.What+" ("+p.Note+")")
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "not proven: " + strings.Join(out, "; ")
 }
 
 func voided(parts []Part) string {
@@ -154,20 +172,6 @@ func voided(parts []Part) string {
 		return ""
 	}
 	return parts[i].What + ": " + parts[i].Void
-}
-
-// parted names the parts that are so, after what they are; "" if none is.
-func parted(what string, parts []Part, is func(Part) bool) string {
-	var names []string
-	for _, p := range parts {
-		if is(p) {
-			names = append(names, p.What)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return what + strings.Join(names, "; ")
 }
 
 func missed(parts []Part) string {
@@ -195,13 +199,35 @@ var dated = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}-`)
 // host's, densities differ by more than the scheduler. They speak of critical pods: where
 // the primary is its neighbours' equal, it is to wait for its share.
 func usable(ladders []*ladder.Ladder) set {
-	out := slices.DeleteFunc(set(slices.Clone(ladders)), func(l *ladder.Ladder) bool {
-		return l.Machine.Clock != bench.ClockPerVCPU || l.Scenario.Peers != nil || l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil
-	})
+	out := slices.DeleteFunc(set(slices.Clone(ladders)), func(l *ladder.Ladder) bool { return unusable(l) != "" })
 	slices.SortStableFunc(out, func(a, b *ladder.Ladder) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Scenario.Name, b.Scenario.Name))
 	})
 	return out
+}
+
+// unusable says why no target is judged by a ladder; "" if one may be.
+func unusable(l *ladder.Ladder) string {
+	switch {
+	case l.Machine.Clock != bench.ClockPerVCPU:
+		return fmt.Sprintf("timed by the clock %q", l.Machine.Clock)
+	case l.Scenario.Peers != nil:
+		return "nobody in it is critical"
+	case l.Arm(ours) == nil && l.Arm(ours+unmeasured) == nil:
+		return "Temper is not in it"
+	}
+	return ""
+}
+
+// LeftOut lists the records that no target is judged by, each with the reason.
+func LeftOut(ladders []*ladder.Ladder) []string {
+	var out []string
+	for _, l := range ladders {
+		if why := unusable(l); why != "" {
+			out = append(out, fmt.Sprintf("%s: %s", l.Source, why))
+		}
+	}
+	return slices.Compact(out)
 }
 
 // rank puts the topology that targets are stated for first.
@@ -240,13 +266,26 @@ type sample struct {
 	worst bool
 	// void is set where there is no figure because all windows of a cell are void.
 	void bool
+	// doubt is why the figure meets nothing, however good it is: it is of what is left
+	// of a campaign, and what is not there may have been the worst of it.
+	doubt string
 }
+
+// fewVoid is the most that may be void of a step's windows, one in so many, where the
+// others are to meet a target.
+const fewVoid = 10
 
 // of is a sample that was made of cells.
 func of(l *ladder.Ladder, where string, e stats.Estimate, cells ...*ladder.Cell) sample {
 	s := sample{Estimate: e, ladder: l, where: where}
 	for _, c := range cells {
-		s.void = s.void || !e.Known() && !c.Valid() && len(c.Void) > 0
+		s.void = s.void || !e.Known() && !c.Valid() && c.Voids > 0
+		if c.Voids*fewVoid > c.Voids+c.Windows {
+			s.doubt = fmt.Sprintf("%d of %d windows are void at %s", c.Voids, c.Voids+c.Windows, where)
+		}
+	}
+	for _, lacks := range l.Lacks() {
+		s.doubt = fmt.Sprintf("of %s only %d of %d planned seeds are there", lacks.Arm, lacks.Whole, lacks.Planned)
 	}
 	return s
 }
@@ -289,24 +328,32 @@ func (s sample) step() string {
 // date is when the sample's record was made, as its directory's name says.
 func (s sample) date() string { return dated.FindString(s.ladder.Source) }
 
-// worst picks the sample farthest on the wrong side. Where there is none, ok is
-// false; void says of which step the newest windows are all void.
-func worst(samples []sample, b bound) (far sample, void string, ok bool) {
-	var known []sample
+// worst picks the sample farthest on the wrong side, of those that prove a miss if any
+// does. Where there is none, ok is false; void says of which step the newest windows are
+// all void, doubt why no figure may meet anything.
+func worst(samples []sample, b bound) (far sample, void, doubt string, ok bool) {
+	var known, misses []sample
 	for _, s := range newest(samples) {
+		doubt = cmp.Or(doubt, s.doubt)
 		if s.void {
 			void = "all windows are void at " + s.where
 			continue
 		}
 		known = append(known, s)
+		if s.proves() && !b.met(s.Estimate) {
+			misses = append(misses, s)
+		}
+	}
+	if len(misses) > 0 {
+		known = misses
 	}
 	if len(known) == 0 {
-		return sample{}, void, false
+		return sample{}, void, doubt, false
 	}
 	return slices.MaxFunc(known, func(x, y sample) int {
 		if b.least {
 			x, y = y, x
 		}
 		return cmp.Or(cmp.Compare(b.end(x.Estimate), b.end(y.Estimate)), cmp.Compare(x.Figure, y.Figure))
-	}), void, true
+	}), void, doubt, true
 }

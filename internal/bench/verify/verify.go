@@ -85,6 +85,7 @@ type gathered struct {
 	arms     map[string]bench.Record // without windows
 	plans    map[string]bench.Plan
 	scenario string
+	temper   string // the hash of the scheduler's program, of the arms that have one
 	steps    int
 }
 
@@ -140,76 +141,6 @@ func shown(v bench.Verdict) string {
 	return "void (" + strings.Join(v.Reasons, "; ") + ")"
 }
 
-// consistent compares figures that are in a record twice.
-func consistent(r *bench.Record) []string {
-	var out []string
-	p, w := r.Window.Primary, r.Scenario.Load.Window
-	if p.Latency != nil && len(p.Slowest) > 0 {
-		if top := p.Slowest[0].Latency; !near(top, p.Latency.Max()) {
-			out = append(out, fmt.Sprintf("its slowest answer took %v, but its histogram ends at %v", top, p.Latency.Max()))
-		}
-		if !slices.IsSortedFunc(p.Slowest, func(a, b bench.Slow) int { return int(b.Latency - a.Latency) }) {
-			out = append(out, "its slowest answers are not in order")
-		}
-	}
-	if most := float64(p.Requests)/w.Seconds()*2 + 1e3; r.Scenario.KindOf().Server && p.Achieved > most {
-		out = append(out, fmt.Sprintf("%.0f answers a second to %d requests in %v", p.Achieved, p.Requests, w))
-	}
-	out = append(out, contained(r)...)
-	if seed := guestSeed(r); seed != "" && seed != strconv.FormatUint(r.Seed, 10) {
-		out = append(out, "its guest had seed "+seed)
-	}
-	for _, pod := range r.Window.Pods {
-		if pod.CPUTime < 0 || pod.CPUTime > r.Window.Ledger.Length*time.Duration(r.Window.Ledger.CPUs) {
-			out = append(out, fmt.Sprintf("pod %s used %v in a window of %v on %d CPUs", pod.Name, pod.CPUTime, r.Window.Ledger.Length, r.Window.Ledger.CPUs))
-		}
-	}
-	return out
-}
-
-// contained compares what is part of something with the whole: waits, and pods' time.
-func contained(r *bench.Record) []string {
-	var out []string
-	if p := r.Window.Probe; p != nil {
-		for _, name := range slices.Sorted(maps.Keys(p.Tiers)) {
-			t := p.Tiers[name]
-			if t.Delay != nil && t.WorstWait > 0 && !atMost(t.Delay.Max(), t.WorstWait) {
-				out = append(out, fmt.Sprintf("tier %s: a wakeup waited for %v, nobody longer than %v", name, t.Delay.Max(), t.WorstWait))
-			}
-			if t.WorstWait > 0 && t.InversionMax > t.WorstWait {
-				out = append(out, fmt.Sprintf("tier %s: an inversion of %v, and no wait longer than %v", name, t.InversionMax, t.WorstWait))
-			}
-		}
-	}
-	used := map[string]time.Duration{}
-	for _, pod := range r.Window.Pods {
-		used[pod.Tier] += pod.CPUTime
-	}
-	for tier, whole := range map[string]time.Duration{"critical": r.Window.Ledger.Critical, "background": r.Window.Ledger.Background} {
-		if sum, ok := used[tier]; ok && math.Abs(float64(sum-whole)) > podsTolerance*float64(r.Window.Ledger.Length) {
-			out = append(out, fmt.Sprintf("its %s pods used %v, its ledger has %v", tier, sum, whole))
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// podsTolerance is how far the pods' CPU time may be from their tier's, as a share of a
-// CPU: the two are read one after the other.
-const podsTolerance = 0.01
-
-func atMost(a, b time.Duration) bool { return a <= b || near(a, b) }
-
-// guestSeed is the seed that the emulator's arguments name; "" if there is none, if one
-// guest serves several seeds, or if the arm is a repetition, whose guest has another one.
-func guestSeed(r *bench.Record) string {
-	args := r.Machine.EmulatorArgs
-	if i := slices.Index(args, "-seed"); i >= 0 && i+1 < len(args) && !r.Arm.Again && r.Machine.Clock != bench.ClockOpen {
-		return args[i+1]
-	}
-	return ""
-}
-
 // text is v for comparison.
 func text(v any) string {
 	b, err := json.Marshal(v)
@@ -250,6 +181,14 @@ func (c *checker) among(l bench.Line) {
 	}
 	for _, d := range bench.Differences(g.first.Machine, r.Machine) {
 		c.find(l, "polluted: it ran on another machine than the windows before it: %s", d)
+	}
+	for _, d := range sameInstrument(g.first, r) {
+		c.find(l, "polluted: it was measured by another instrument than the windows before it: %s", d)
+	}
+	if temper := r.Build.TemperSHA256; temper != "" && g.temper == "" {
+		g.temper = temper
+	} else if temper != "" && temper != g.temper {
+		c.find(l, "polluted: it ran another build of temper than the arms before it")
 	}
 	c.armOf(l, g)
 	c.twice(l)
@@ -317,9 +256,18 @@ func (c *checker) armOf(l bench.Line, g *gathered) {
 
 // complete counts the windows against the plans that they name.
 func (c *checker) complete() {
+	without := map[set]bool{}
 	for _, at := range slices.SortedFunc(maps.Keys(c.sets), func(a, b set) int { return strings.Compare(a.scenario+a.topology, b.scenario+b.topology) }) {
 		g := c.sets[at]
 		seen := map[string]bool{}
+		for _, name := range slices.Sorted(maps.Keys(g.plans)) {
+			for _, topology := range g.plans[name].Topologies {
+				if other := (set{at.scenario, topology}); c.sets[other] == nil && !without[other] {
+					without[other] = true
+					c.report.Findings = append(c.report.Findings, Finding{ID: at.scenario + "/" + topology, Text: "missing: all windows on it; they were never measured, or were taken out"})
+				}
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(g.plans)) {
 			plan := g.plans[name]
 			for i := range plan.Seeds {

@@ -317,6 +317,7 @@ var edits = map[string]struct {
 	"cut line":              {first(func(s string) string { return s[:len(s)/2] }), "torn"},
 	"two in a line":         {func(l []string) []string { return append([]string{l[0] + l[1]}, l[2:]...) }, "torn"},
 	"no JSON":               {first(func(string) string { return "oops" }), "torn"},
+	"figure for jq":         {first(replace(`"p99_ns":\d+`, `"p99_ns":1000,"P99_NS":1000`)), "twice"},
 	"window away":           {func(l []string) []string { return l[1:] }, "missing: steps"},
 	"last window away":      {func(l []string) []string { return l[:len(l)-1] }, "missing: steps"},
 	"run away":              {without(`"arm":{"name":"temper"`), "missing: the whole run"},
@@ -421,6 +422,42 @@ func TestCarefulForgeriesAreFound(t *testing.T) {
 		"endless plan":          {change(func(r *bench.Record) { r.Plan.Seeds = 1e12 }), "a plan of 1000000000000 seeds"},
 		"step renamed":          {change(func(r *bench.Record) { r.Window.Step.Density = 1 }), "none of the scenario's"},
 		"slow arm left out":     {func(r []bench.Record) []bench.Record { return r[:6] }, "missing: the whole run"},
+		"and out of the plan": {func(r []bench.Record) []bench.Record {
+			arm := r[0].Arm.Name
+			r = slices.DeleteFunc(r, func(r bench.Record) bool { return r.Arm.Name == arm })
+			for i := range r {
+				r[i].Plan.Arms = slices.DeleteFunc(r[i].Plan.Arms, func(a string) bool { return a == arm })
+			}
+			return r
+		}, "by its plan is"},
+		"a topology left out": {func(r []bench.Record) []bench.Record {
+			for i := range r {
+				r[i].Plan.Topologies = []string{"1s4c1t", "1s8c1t"}
+			}
+			return r
+		}, "1s8c1t: missing: all windows on it"},
+		"two builds of the probe": {func(r []bench.Record) []bench.Record {
+			for i := range r {
+				if r[i].Arm.Name == "temper" {
+					r[i].Build.NodeSHA256 = "00"
+				}
+			}
+			return r
+		}, "another instrument"},
+		"more memory": {change(func(r *bench.Record) {
+			r.Machine.EmulatorArgs = append(slices.Clone(r.Machine.EmulatorArgs), "-m", "2G")
+		}), "another instrument"},
+		"another word": {change(func(r *bench.Record) { r.Machine.Cmdline += " nohz=off" }), "another instrument"},
+		"one lag for all": {change(func(r *bench.Record) {
+			r.Window.Primary.Lag = halved(r.Window.Primary.Lag)
+			r.Window.Primary.Lag.RecordN(1, 1)
+		}), "the client's lag at"},
+		"a clock of nobody's": {change(func(r *bench.Record) { r.Machine.PluginSHA256 = "" }), `its clock is "per-vcpu"`},
+		"inversions without one": {change(func(r *bench.Record) {
+			critical := r.Window.Probe.Tiers["critical"]
+			critical.Inversion, critical.InversionMax = time.Millisecond, 0
+			r.Window.Probe.Tiers["critical"] = critical
+		}), "inversions of 1ms in all, 0s at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := check(t, again(t, clean(t), true, tc.forge)); !r.found(tc.want) {
@@ -442,6 +479,26 @@ func halved(h *bench.Hist) *bench.Hist {
 	half := bench.NewHist()
 	half.RecordN(h.Quantile(.5)/2, h.Count())
 	return half
+}
+
+// What primaries without a client say of themselves in two ways.
+func TestRatesThatContradictAreFound(t *testing.T) {
+	for _, c := range []struct {
+		kind   string
+		result bench.Result
+		want   int
+	}{
+		{"pipe", bench.Result{Achieved: 1e6, Values: map[string]float64{"ns_per_op": 1000}}, 0},
+		{"pipe", bench.Result{Achieved: 1e6, Values: map[string]float64{"ns_per_op": 700}}, 1},
+		{"bursty", bench.Result{Ops: 500, Achieved: 250}, 0},
+		{"bursty", bench.Result{Ops: 500, Achieved: 300}, 1},
+	} {
+		r := &bench.Record{}
+		r.Scenario.Primary.Kind, r.Scenario.Load.Window, r.Window.Primary = c.kind, 2*time.Second, c.result
+		if got := rates(r); len(got) != c.want {
+			t.Errorf("%s, %+v: %v", c.kind, c.result, got)
+		}
+	}
 }
 
 func TestFindingsSayWhere(t *testing.T) {

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// fewSeeds cannot give an interval of 95 %: theirs is the range of what they can be drawn to.
+const fewSeeds = 5
+
+// seedsCaveat says what intervals are worth.
+func (s *Section) seedsCaveat() string {
+	const drawn = "the range of what they can be drawn to"
+	few, most := s.seeds()
+	of := between(int64(few), int64(most))
+	switch {
+	case most == 1 && len(s.Seeds) == 1:
+		return fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0])
+	case most == 1:
+		return "One seed for each figure: a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing."
+	case few >= fewSeeds:
+		return fmt.Sprintf("Figures are of %s seeds; intervals are 95%s%%, by drawing the seeds anew 10,000 times (the seeds, not the requests, are what was repeated).", of, nbsp)
+	case few == most:
+		return fmt.Sprintf("%d seeds only: the interval is %s, and holds the truth in about %s of campaigns instead of 95.", few, drawn, held(few, few))
+	}
+	text := fmt.Sprintf("Figures are of %s seeds only. The interval is %s, and holds the truth in about %s of campaigns instead of 95.", of, drawn, held(few, most))
+	if most >= fewSeeds {
+		text = fmt.Sprintf("Figures are of %s seeds. Intervals of %d and more are 95%s%%, by drawing the seeds anew 10,000 times (the seeds, not the requests, are what was repeated); those of fewer are %s, and hold the truth in about %s of campaigns instead of 95.", of, fewSeeds, nbsp, drawn, held(few, fewSeeds-1))
+	}
+	if few == 1 {
+		text += " One seed has none."
+	}
+	return text
+}
+
+// held is in how many campaigns of a hundred the range of so many seeds holds the truth.
+func held(few, most int) string {
+	share := func(n int) string { return fmt.Sprintf("%.0f", 100*(1-math.Pow(.5, float64(n-1)))) }
+	least, top := share(max(few, 2)), share(most)
+	if least == top {
+		return least + nbsp + "%"
+	}
+	return least + " to " + top + nbsp + "%"
+}
+
+// seeds is the fewest and the most behind a figure: those of a step, or of a ratio those
+// that both its steps have. Where all windows are void, it is the directory's.
+func (s *Section) seeds() (few, most int) {
+	var all []int
+	for i := range s.Points {
+		p := &s.Points[i]
+		for _, r := range p.Rows {
+			for _, c := range r.Cells {
+				all = append(all, c.Background.Seeds, c.Growth.Seeds)
+				for _, base := range []string{ours, r.Base(), stock + strings.TrimPrefix(r.Name, r.Base())} {
+					all = append(all, c.shared(p.cell(base, c.Density)))
+				}
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(n int) bool { return n == 0 })
+	if len(all) == 0 {
+		return len(s.Seeds), len(s.Seeds)
+	}
+	return slices.Min(all), slices.Max(all)
+}
+
+// shared is how many seeds two cells have in common.
+func (c Cell) shared(other Cell) int {
+	if c.Requests == 0 {
+		return c.ValueRatio(other.Cell, perOp).Seeds
+	}
+	theirs, n := other.Latency(), 0
+	for seed := range c.Latency() {
+		if _, ok := theirs[seed]; ok {
+			n++
+		}
+	}
+	return n
+}

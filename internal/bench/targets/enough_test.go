@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package targets
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/invented"
+)
+
+// A step whose newest windows are void is not known, whatever an older engine gave.
+func TestAVoidStepIsOpen(t *testing.T) {
+	root := t.TempDir()
+	for date, spoil := range map[string]func(*bench.Record){
+		"2026-01-01": nil,
+		"2026-01-02": func(r *bench.Record) {
+			if r.Arm.Name == ours && r.Window.Step.Density > 4 {
+				r.Window.Primary.Wrong = 1
+			}
+		},
+	} {
+		c := invented.Campaign{Scenario: short("chain"), Arms: []string{ours}, Seeds: 5, Jitter: .002, Shape: invented.Typical, Spoil: spoil}
+		if err := c.Write(filepath.Join(root, date+"-chain")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := all(t, root)["T10"]
+	if target.Met != nil || !strings.Contains(target.Note, "all windows are void at chain-ladder") {
+		t.Errorf("met %v, note %q", target.Met, target.Note)
+	}
+	var text strings.Builder
+	if err := Text(&text, []Target{target}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{text.String(), Markdown([]Target{target})} {
+		if !strings.Contains(said, "void at chain-ladder") || strings.Contains(said, "no record yet") {
+			t.Errorf("it says %q", said)
+		}
+	}
+}
+
+// The newest windows at a limit are void: an older engine's meet nothing for them.
+func TestAVoidLimitIsOpen(t *testing.T) {
+	root := t.TempDir()
+	for date, spoil := range map[string]func(*bench.Record){
+		"2026-01-01": nil,
+		"2026-01-02": func(r *bench.Record) {
+			if r.Arm.Name == ours {
+				r.Window.IdleBefore = 0
+			}
+		},
+	} {
+		c := invented.Campaign{
+			Scenario: invented.Limited("requests"), Arms: []string{stock, shorter, ours}, Seeds: 5, Jitter: .002, Spoil: spoil,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				invented.AtLimit(arm, &s)
+				return s
+			},
+		}
+		if err := c.Write(filepath.Join(root, date+"-limit")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := all(t, root)
+	for _, id := range []string{"T8", "T9"} {
+		if target := got[id]; target.Met != nil || !strings.Contains(target.Note, "all windows are void") {
+			t.Errorf("%s: met %v, note %q", id, target.Met, target.Note)
+		}
+	}
+}
+
+// What is left of a campaign meets nothing: the windows that are not there may have been
+// the worst of it. Nor do few seeds.
+func TestRemnantsMeetNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		seeds, planned, void int
+		want                 string // met, or the reason why not
+	}{
+		"whole":          {6, 6, 0, "met"},
+		"seeds deleted":  {6, 8, 0, "of temper only 6 of 8 planned seeds are there"},
+		"half of it":     {8, 8, 3, "3 of 8 windows are void"},
+		"one of many":    {12, 12, 1, "met"},
+		"of three seeds": {3, 3, 0, "3 seeds are too few"},
+		"of two seeds":   {2, 2, 0, "2 seeds are too few"},
+	} {
+		root := t.TempDir()
+		campaign := invented.Campaign{
+			Scenario: invented.Own("pipe", "hand-over", []string{onOneCPU, "two-cpus"}, 0), Arms: []string{stock, ours}, Seeds: c.seeds, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(arm, seed, step)
+				s.Values = map[string]float64{perOp: 1000}
+				return s
+			},
+			Spoil: func(r *bench.Record) {
+				r.Plan = bench.Plan{Arms: []string{stock, ours}, SeedFirst: 1, Seeds: c.planned}
+				if r.Arm.Name == ours && r.Seed <= uint64(c.void) {
+					r.Window.IdleBefore = 0
+				}
+			},
+		}
+		if err := campaign.Write(filepath.Join(root, "2026-01-01-pipe")); err != nil {
+			t.Fatal(err)
+		}
+		target := all(t, root)["T16"]
+		switch met := target.Met != nil && *target.Met; {
+		case c.want == "met" && !met:
+			t.Errorf("%s: met %v, note %q", name, target.Met, target.Note)
+		case c.want != "met" && (target.Met != nil || !strings.Contains(target.Note, c.want)):
+			t.Errorf("%s: met %v, note %q, want %q in it", name, target.Met, target.Note, c.want)
+		}
+	}
+}
+
+// A look of one seed that lies farther off hides no miss that eight seeds have shown.
+func TestALookHidesNoMiss(t *testing.T) {
+	root := t.TempDir()
+	for name, c := range map[string]struct {
+		topology string
+		seeds    int
+		slower   time.Duration
+	}{"look": {"1s8c1t", 1, 40}, "whole": {"1s4c1t", 6, 2}} {
+		s := short("memcached")
+		s.Topology = c.topology
+		campaign := invented.Campaign{
+			Scenario: s, Arms: []string{tuned, ours}, Seeds: c.seeds, Jitter: .002,
+			Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+				s := invented.Typical(tuned, seed, step)
+				if arm == ours {
+					s.P50, s.P99 = s.P50*c.slower, s.P99*c.slower
+				}
+				return s
+			},
+		}
+		if err := campaign.Write(filepath.Join(root, "2026-01-01-"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := all(t, root)["T1"]
+	for _, p := range target.Parts {
+		if strings.Contains(p.What, "eevdf-tuned") && (p.Met == nil || *p.Met || !strings.HasSuffix(p.Record, "whole")) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// What one boot happened to give is shown, and proves nothing.
+func TestOneSeedMeetsNothing(t *testing.T) {
+	for id, target := range all(t, records(t, 1, nil)) {
+		if target.Met != nil {
+			t.Errorf("%s is met: %v by one seed: %+v", id, *target.Met, target.Parts)
+		}
+		if target.Figure != nil && !strings.Contains(target.Note, "one seed") {
+			t.Errorf("%s does not say that it rests on one seed: %q", id, target.Note)
+		}
+	}
+}
