@@ -150,43 +150,47 @@ static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 ke
 	}
 }
 
-/* p waits, from now on, at a gate. */
-static __always_inline void count_parked(struct task_ctx *tctx, struct gate *g, u32 slot, u64 now)
-{
-	tctx->parked_gate = slot;
-	bpf_spin_lock(&g->lock);
-	g->waiting++;
-	note_pace(g, now);
-	bpf_spin_unlock(&g->lock);
-}
-
-static __always_inline void uncount_parked(struct gate *g, u64 now)
-{
-	bpf_spin_lock(&g->lock);
-	if (g->waiting)
-		g->waiting--;
-	note_pace(g, now);
-	bpf_spin_unlock(&g->lock);
-}
-
 /*
- * p left the gates' queues, let through or taken out by the kernel: who sees it first counts
- * it. Returns since when it waited; 0: it did not, or was seen to.
+ * Since when a thread waits at a gate, with the gate's slot in the lowest bits. One word: the
+ * kernel, which takes it out to change it, and a gate's timer may meet, and who changes the
+ * word sees to the counts. It is another one each time.
  */
-static __always_inline u64 take_out(struct task_ctx *tctx, u64 now)
-{
-	u64 since = __sync_lock_test_and_set(&tctx->parked_at, 0);
-	struct gate *g = since ? lookup_gate(tctx->parked_gate) : NULL;
+#define PARKED_SLOT (TEMPER_MAX_GATES - 1ULL)
+_Static_assert((TEMPER_MAX_GATES & PARKED_SLOT) == 0, "a power of two");
 
-	if (g)
-		uncount_parked(g, now);
-	return since;
+static __always_inline u64 parked_word(u64 since, u32 slot)
+{
+	return (since & ~PARKED_SLOT) | slot;
 }
 
-/* It waited since then, and no longer. */
-static __always_inline void count_waited(struct task_ctx *tctx, u64 since, u64 now)
+static __always_inline u32 parked_slot(u64 parked)
 {
-	struct gate *g = since ? lookup_gate(tctx->parked_gate) : NULL;
+	return parked & PARKED_SLOT;
+}
+
+static __always_inline u64 parked_since(u64 parked)
+{
+	return parked & ~PARKED_SLOT;
+}
+
+static __always_inline void count_waiting(u32 slot, s32 change, u64 now)
+{
+	struct gate *g = lookup_gate(slot);
+
+	if (!g)
+		return;
+	bpf_spin_lock(&g->lock);
+	if (change > 0 || g->waiting)
+		g->waiting += change;
+	note_pace(g, now);
+	bpf_spin_unlock(&g->lock);
+}
+
+/* It waited so, and no longer. */
+static __always_inline void count_waited(u64 parked, u64 now)
+{
+	u64 since = parked_since(parked);
+	struct gate *g = lookup_gate(parked_slot(parked));
 
 	if (!g)
 		return;
@@ -200,9 +204,14 @@ static __always_inline void count_waited(struct task_ctx *tctx, u64 since, u64 n
 	bpf_spin_unlock(&g->lock);
 }
 
-static __always_inline void pace_unparked(struct task_ctx *tctx, u64 now)
+/* The kernel took p out of a gate's queue. Returns how it waited there; 0: it did not. */
+static __always_inline u64 take_out(struct task_ctx *tctx, u64 now)
 {
-	count_waited(tctx, take_out(tctx, now), now);
+	u64 parked = __sync_lock_test_and_set(&tctx->parked, 0);
+
+	if (parked)
+		count_waiting(parked_slot(parked), -1, now);
+	return parked;
 }
 
 /* p, below a limit, begins to run, or goes on after a change. */
@@ -216,14 +225,8 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 		else if (tctx->leaving == LEAVING_BOUND)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
-	/* Changed while it ran, it was put into a queue and taken out again: it waits nowhere. */
-	if (tctx->parked_at)
-		pace_unparked(tctx, pace_now());
-	if (tctx->paced) {
-		if (!tctx->granted && !tctx->leaving)
-			ask_to_leave(p, tctx, cpu);
+	if (tctx->paced)
 		return;
-	}
 	now = pace_now();
 	tctx->settled = 0;
 	begin_at_gates(tctx, now);
@@ -303,8 +306,8 @@ static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *t
 	/* What it runs from here on is settled when it leaves. */
 	if (tctx->limits_seq != *(volatile u64 *)&limits_seq || waiting_slot(&tctx->gates))
 		return false;
+	tctx->settled += used; /* first: who changes p meanwhile settles the rest */
 	end_at_gates(tctx, used, 0, now);
-	tctx->settled += used;
 	tctx->leaving = NOT_LEAVING;
 	tctx->granted = take_grant(&tctx->gates, now, &no);
 	begin_at_gates(tctx, now);
@@ -327,11 +330,13 @@ static int grant_ended(void *map, u32 *key, struct grant_timer *t)
 	tctx = try_lookup_task(p);
 	if (!tctx || !tctx->paced)
 		return 0;
+	if ((s64)(t->ends_at - now) > GRANT_REST_NS) {
+		end_grant_in(cpu, t->pid, t->ends_at - now);
+		return 0;
+	}
 	if (!has_task_work && tctx->leaving == ASKED_TO_LEAVE)
 		tctx->leaving = LEAVING;
-	if ((s64)(t->ends_at - now) > GRANT_REST_NS)
-		end_grant_in(cpu, t->pid, t->ends_at - now);
-	else if (tctx->leaving >= LEAVING)
+	if (tctx->leaving >= LEAVING)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	else if (!pace_renew(p, tctx, cpu, now))
 		ask_to_leave(p, tctx, cpu);
@@ -358,17 +363,17 @@ static __always_inline void pace_keep(struct task_struct *p, struct task_ctx *tc
 /*
  * p asks for a grant. False: it has none, may be parked, and is; else it runs,
  * if need be on debt. The oldest first: who may wait does so behind those who do.
- * since: it waited from then on, until the kernel took it out to change it.
+ * parked: it waited so, until the kernel took it out to change it.
  */
-static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 since,
+static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *tctx, u64 parked,
 				       u64 enq_flags)
 {
 	/* Who slept did so in the kernel, and may hold locks. */
-	bool may_park = (since || (tctx->leaving >= LEAVING && !(enq_flags & SCX_ENQ_WAKEUP))) &&
+	bool may_park = (parked || tctx->leaving >= LEAVING) && !(enq_flags & SCX_ENQ_WAKEUP) &&
 			!(p->flags & (PF_EXITING | PF_KTHREAD));
 	u64 now = pace_now();
 	struct refusal no = {};
-	struct gate *g;
+	u64 since;
 
 	tctx->leaving = NOT_LEAVING;
 	/* Kept of limits that may not be its own any more. */
@@ -383,13 +388,12 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 		no.slot = waiting_slot(&tctx->gates);
 	if (!no.slot && (grant_to(tctx, take_grant(&tctx->gates, now, &no), now) || !may_park))
 		return true;
-	g = lookup_gate(no.slot);
-	if (!g)
+	if (!lookup_gate(no.slot))
 		return true;
-	if (!since)
-		since = now;
-	count_parked(tctx, g, no.slot, now);
-	tctx->parked_at = since;
+	/* Its age stays, but for the moment that makes the word another one. */
+	since = parked ? parked_since(parked) + TEMPER_MAX_GATES : now;
+	count_waiting(no.slot, 1, now);
+	tctx->parked = parked_word(since, no.slot);
 	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, since, enq_flags);
 	/* Behind others, too: their timer may have let the last of them through by now. */
 	if (!no.retry_at)
@@ -400,20 +404,43 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 	return false;
 }
 
-/* Let p, first at its gate, into its tier. */
+/*
+ * p waits no longer as it did, but at another gate or, slot 0, at none. False: the kernel took
+ * it out meanwhile. verifier: apart, because 6.18 cannot follow a word back to an exchange.
+ */
+__noinline int leave_gate(struct task_struct *p __arg_trusted, u64 parked, u32 slot, u64 now)
+{
+	struct task_ctx *tctx = try_lookup_task(p);
+	u64 word = slot ? parked_word(parked_since(parked), slot) : 0;
+
+	if (!tctx)
+		return 0;
+	count_waiting(slot, 1, now);
+	if (__sync_val_compare_and_swap(&tctx->parked, parked, word) != parked) {
+		count_waiting(slot, -1, now);
+		return 0;
+	}
+	count_waiting(parked_slot(parked), -1, now);
+	if (!slot)
+		count_waited(parked, now);
+	return 1;
+}
+
+/* Let p, first at its gate, into its tier, unless the kernel takes it out at this moment. */
 static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task_struct *p,
-					struct task_ctx *tctx, u64 now)
+					struct task_ctx *tctx, u64 parked, u64 now)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 tier;
 
+	if (!leave_gate(p, parked, 0, now))
+		return;
 	/* While it waited a plan may have come: its group counts by another clock then. */
 	lookup_task(p);
 	tier = tctx->tier;
 	find_company(tctx, tier, cpu);
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
 	/* Before the move: a CPU may run it at once, and running counts it out. */
-	pace_unparked(tctx, now);
 	count_queued(tctx, tier, scx_bpf_now());
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, cpu_llc(cpu)), 0))
 		return;
@@ -423,27 +450,14 @@ static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task
 
 /* Another limit above p is the tighter one now: it waits there, where its age puts it. */
 static __always_inline void wait_elsewhere(struct bpf_iter_scx_dsq *it, struct task_struct *p,
-					   struct task_ctx *tctx, const struct refusal *no, u64 now)
+					   u64 parked, u32 slot, u64 now)
 {
-	struct gate *from = lookup_gate(tctx->parked_gate), *to = lookup_gate(no->slot);
-	u64 since;
-
-	if (!from || !to)
+	if (!lookup_gate(slot) || !leave_gate(p, parked, slot, now))
 		return;
-	/* Should the kernel take it out meanwhile, its next enqueue counts it. */
-	since = __sync_lock_test_and_set(&tctx->parked_at, 0);
-	if (!since)
-		return;
-	uncount_parked(from, now);
-	count_parked(tctx, to, no->slot, now);
-	if (__sync_val_compare_and_swap(&tctx->parked_at, 0, since)) {
-		uncount_parked(to, now); /* it did, and p waits anew */
-		return;
-	}
-	scx_bpf_dsq_move_set_vtime(it, since);
-	scx_bpf_dsq_move_vtime(it, p, gate_dsq(no->slot), 0);
+	scx_bpf_dsq_move_set_vtime(it, parked_since(parked));
+	scx_bpf_dsq_move_vtime(it, p, gate_dsq(slot), 0);
 	/* Who is first there, and when its time is over, that gate knows. */
-	open_gate_at(no->slot, now, now);
+	open_gate_at(slot, now, now);
 }
 
 /* A pass lets through no more than that many. */
@@ -465,7 +479,7 @@ __noinline u64 open_gate(u32 slot, u64 now)
 		struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 		struct refusal no = { .retry_at = now };
 		struct task_ctx *tctx;
-		u64 since, ns;
+		u64 parked, ns;
 
 		if (!p) {
 			again = 0;
@@ -473,22 +487,28 @@ __noinline u64 open_gate(u32 slot, u64 now)
 		}
 		again = now;
 		tctx = try_lookup_task(p);
-		since = tctx ? *(volatile u64 *)&tctx->parked_at : 0;
-		if (!tctx || !since)
-			continue; /* the kernel takes it out at this moment */
-		if (elapsed(since, now) >= (s64)PARK_BOUND_NS)
+		parked = tctx ? *(volatile u64 *)&tctx->parked : 0;
+		if (!tctx || parked_slot(parked) != slot)
+			continue; /* the kernel takes it out, or it leaves for another gate, now */
+		/* With a grant, of a pass before this one, it was put back meanwhile. */
+		ns = *(volatile u64 *)&tctx->granted;
+		if (ns) {
+			let_through(&it, p, tctx, parked, now);
+			continue;
+		}
+		if (elapsed(parked_since(parked), now) >= (s64)PARK_BOUND_NS)
 			ns = force_grant(&tctx->gates);
 		else
 			ns = take_grant(&tctx->gates, now, &no);
 		if (grant_to(tctx, ns, now)) {
-			let_through(&it, p, tctx, now);
+			let_through(&it, p, tctx, parked, now);
 			continue;
 		}
 		if (no.slot != slot) {
-			wait_elsewhere(&it, p, tctx, &no, now);
+			wait_elsewhere(&it, p, parked, no.slot, now);
 			continue;
 		}
-		again = since + PARK_BOUND_NS;
+		again = parked_since(parked) + PARK_BOUND_NS;
 		if ((s64)(no.retry_at - again) < 0)
 			again = no.retry_at;
 		break;
@@ -522,9 +542,10 @@ static __always_inline void forget_thread(struct task_struct *p, struct task_ctx
 	u64 granted;
 	int i;
 
-	pace_unparked(tctx, now);
+	count_waited(take_out(tctx, now), now);
 	if (tctx->has_work)
 		bpf_map_delete_elem(&return_works, &thread);
+	tctx->leaving = NOT_LEAVING;
 	if (!tctx->gates.slots[0])
 		return;
 	/* Taken off its CPU for a change of class, it has not settled (pace_stopping). */

@@ -243,6 +243,24 @@ __noinline int rescue_all(void)
 	return 0;
 }
 
+/* Is cpu kept free of lower tiers: beside a critical thread on its core, or on a fence? */
+static __always_inline bool keeps_rescued_out(u64 generation, u32 lend, s32 cpu)
+{
+	return !may_serve(generation, lend, TEMPER_BACKGROUND, cpu);
+}
+
+/* Would an idle CPU serve a starving task by now? If not, the timer calls again. */
+static __always_inline bool rescue_is_due(const struct cpu_ctx *cctx, s32 cpu)
+{
+	u64 generation;
+
+	if (!cctx->rescues)
+		return false;
+	generation = current_generation();
+	return may_rescue(cctx->rescued_at, scx_bpf_now(),
+			  keeps_rescued_out(generation, plan_lend(generation), cpu), cctx->rescues);
+}
+
 /* Serve a starving task here, if one waits and its turn has come. */
 static __always_inline bool serve_rescued(s32 cpu, struct cpu_ctx *cctx, bool higher)
 {

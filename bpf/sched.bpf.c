@@ -121,7 +121,7 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 	s32 prev_cpu = scx_bpf_task_cpu(p);
 	struct task_ctx *tctx;
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP, looked = false;
-	u64 place_flags, since = 0;
+	u64 place_flags, parked = 0;
 	s32 cpu = -1;
 
 	one_copy(prev_cpu);
@@ -135,12 +135,12 @@ void SCHED_OP(enqueue, struct task_struct *p, u64 enq_flags)
 		dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, enq_flags);
 		return;
 	}
-	if (tctx->parked_at)
-		since = take_out(tctx, pace_now());
-	if (tctx->gates.slots[0] && !pace_admit(p, tctx, since, enq_flags))
+	if (tctx->parked)
+		parked = take_out(tctx, pace_now());
+	if (tctx->gates.slots[0] && !pace_admit(p, tctx, parked, enq_flags))
 		return;
-	if (since)
-		count_waited(tctx, since, pace_now());
+	if (parked)
+		count_waited(parked, pace_now());
 	/*
 	 * select_cpu found nothing for this wakeup, or was not asked: a task
 	 * bound to one CPU, or one that ran and wants to go on. Background was
@@ -279,7 +279,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	cctx->fetched_idle = !prev;
 	if (cctx->rescues &&
 	    serve_rescued(cpu, cctx,
-			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND)))
+			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND) ||
+				  keeps_rescued_out(generation, lend, cpu)))
 		return;
 
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
@@ -305,8 +306,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		keep_running(prev, tctx, cctx, cpu);
 		return;
 	}
-	/* Nothing else runs here: no reason to space out rescues. */
-	if (cctx->rescues && serve_rescued(cpu, cctx, false))
+	/* Nothing else runs here: no reason to space out rescues, unless it is kept free. */
+	if (cctx->rescues && serve_rescued(cpu, cctx, keeps_rescued_out(generation, lend, cpu)))
 		return;
 	cctx->fetched_idle = false;
 	stay_idle(cpu, prev);
@@ -381,7 +382,7 @@ void SCHED_OP(update_idle, s32 cpu, bool idle)
 		return;
 	}
 	cctx = try_lookup_cpu(cpu);
-	if (cctx && (is_overtaken(cctx, TEMPER_TIERS) || cctx->rescues))
+	if (cctx && (is_overtaken(cctx, TEMPER_TIERS) || rescue_is_due(cctx, cpu)))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

@@ -233,7 +233,7 @@ static void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, 
 
 	(void)slice, (void)flags;
 	t->parked_at = now;
-	t->parked_clock = vtime;
+	t->parked_clock = parked_since(vtime);
 	note_parked(t, (u32)dsq);
 	insert_parked(t, (u32)dsq, vtime);
 }
@@ -265,16 +265,19 @@ static struct task_ctx *ctx_of(struct thread *t)
 static bool enqueue(struct thread *t, u64 flags)
 {
 	struct task_ctx *tctx;
+	u64 waited = 0;
 
 	if (is_bound_to_cpu(&t->task)) {
 		put_off_leave(&t->task);
 		return false;
 	}
 	tctx = ctx_of(t);
-	if (tctx->parked_at)
-		pace_unparked(tctx, pace_now());
-	if (!tctx->gates.slots[0] || pace_admit(&t->task, tctx, flags))
+	if (tctx->parked)
+		waited = take_out(tctx, pace_now());
+	if (!tctx->gates.slots[0] || pace_admit(&t->task, tctx, waited, flags)) {
+		count_waited(waited, pace_now());
 		insert_ready(t);
+	}
 	after(t);
 	return true;
 }
@@ -285,7 +288,7 @@ static void wake(struct thread *t)
 	t->task.__state = 0;
 	/* select_cpu asks first. */
 	if (draw(2) && ctx_of(t)->gates.slots[0]) {
-		pace_admit(&t->task, &t->ctx, SCX_ENQ_WAKEUP);
+		pace_admit(&t->task, &t->ctx, 0, SCX_ENQ_WAKEUP);
 		after(t);
 	}
 	enqueue(t, SCX_ENQ_WAKEUP);

@@ -110,7 +110,8 @@ static void end_thread(struct thread *t)
 	else if (t->place == READY)
 		remove_from(ready, &nr_ready, t);
 	else if (t->place == PARKED)
-		remove_from(parked[t->ctx.parked_gate], &nr_parked[t->ctx.parked_gate], t);
+		remove_from(parked[parked_slot(t->ctx.parked)],
+			    &nr_parked[parked_slot(t->ctx.parked)], t);
 	forget_thread(&t->task, &t->ctx);
 	after(t);
 	new_thread(t, 20000000);
@@ -120,13 +121,19 @@ static void end_thread(struct thread *t)
 static void requeue(u32 slot)
 {
 	struct thread *t;
+	u64 since;
 
 	if (!nr_parked[slot])
 		return;
 	t = parked[slot][draw(nr_parked[slot])];
+	since = t->parked_at;
 	remove_from(parked[slot], &nr_parked[slot], t);
 	here = draw(nr_cpus);
 	enqueue(t, 0);
+	if (t->place == PARKED)
+		t->parked_at = since + TEMPER_MAX_GATES; /* waits on from there, all but */
+	else if (!t->ctx.granted && limited(slot))
+		fail("a thread that waited runs on debt, for being changed", slot);
 }
 
 static void disturb(void)
