@@ -20,6 +20,13 @@ static __always_inline u64 pace_now(void)
 /* No burst is longer: its tokens would not fit a bucket. */
 #define MOST_BURST (1ULL << 31)
 
+/* Is a gate's timer at work? */
+enum gate_look {
+	LOOK_OVER,
+	LOOKING,
+	LOOK_AGAIN, /* and somebody asked for another look meanwhile */
+};
+
 /* A limited cgroup. Slot 0 is nobody's. */
 struct gate {
 	struct bpf_spin_lock lock;
@@ -41,6 +48,7 @@ struct gate {
 	struct temper_pace_counters counters;
 	struct bpf_timer timer;
 	u64 opens_at; /* when the timer fires; 0: it was not started */
+	u32 look; /* enum gate_look */
 };
 
 /* Written by cgroup_init, cgroup_set_bandwidth and, under its lock, by any CPU. */
@@ -362,18 +370,16 @@ static __always_inline bool fires_by(u64 fires_at, u64 at, u64 now)
 }
 
 /*
- * Somebody may have to be let through: now, or when tokens came. If two CPUs
- * start the timer at once, the earlier time counts: who finds another one's
- * starts it again.
+ * If two CPUs start a timer at once, the earlier time counts: who finds another
+ * one's starts it again.
  */
-__noinline int open_gate_at(u32 slot, u64 at, u64 now)
+__noinline int start_gate_timer(u32 slot, u64 at, u64 now)
 {
 	struct gate *g = lookup_gate(slot);
 	u64 seen;
 	int i;
 
-	/* A barrier: who waits is counted in before it is known whether a timer runs. */
-	if (!g || fires_by(__sync_fetch_and_add(&g->opens_at, 0), at, now))
+	if (!g || fires_by(*(volatile u64 *)&g->opens_at, at, now))
 		return 0;
 	for (i = 0; i < 2; i++) {
 		*(volatile u64 *)&g->opens_at = at;
@@ -388,6 +394,23 @@ __noinline int open_gate_at(u32 slot, u64 at, u64 now)
 			at = seen;
 	}
 	return 0;
+}
+
+/*
+ * Somebody may have to be let through: now, or when tokens came. While the timer
+ * is at work it is asked to look again, and not started: with interrupts off a
+ * start may be heard later than one that came after it.
+ */
+__noinline int open_gate_at(u32 slot, u64 at, u64 now)
+{
+	struct gate *g = lookup_gate(slot);
+
+	/* A barrier: who waits is counted in before it is known whether a timer runs. */
+	if (!g || fires_by(__sync_fetch_and_add(&g->opens_at, 0), at, now))
+		return 0;
+	if (__sync_val_compare_and_swap(&g->look, LOOKING, LOOK_AGAIN) != LOOK_OVER)
+		return 0;
+	return start_gate_timer(slot, at, now);
 }
 
 #endif

@@ -518,20 +518,24 @@ __noinline u64 open_gate(u32 slot, u64 now)
 	return again;
 }
 
+/* Who waits is counted in before it is inserted, a moment later. */
+#define NOT_SEEN_NS (100ULL * 1000)
+
 static int gate_opens(void *map, u32 *key, struct gate *g)
 {
-	u64 now = pace_now(), at;
+	u64 now = pace_now(), at = 0;
 
+	__sync_lock_test_and_set(&g->look, LOOKING);
 	/* Of this, with the look that follows, and of who waits and looks here, one sees the other. */
 	__sync_lock_test_and_set(&g->opens_at, 0);
-	if (!*(volatile u32 *)&g->waiting)
-		return 0;
-	at = open_gate(*key, now);
-	/* Counted in before it is inserted: it may wait and not be seen yet. */
+	if (*(volatile u32 *)&g->waiting)
+		at = open_gate(*key, now);
 	if (!at && *(volatile u32 *)&g->waiting)
-		at = now + GRAIN_NS;
+		at = now + NOT_SEEN_NS;
 	if (at)
-		open_gate_at(*key, at, now);
+		start_gate_timer(*key, at, now);
+	if (__sync_lock_test_and_set(&g->look, LOOK_OVER) == LOOK_AGAIN)
+		start_gate_timer(*key, now, now);
 	return 0;
 }
 

@@ -93,7 +93,7 @@ func listFile(out io.Writer, path string) error {
 	}
 	defer f.Close()
 	sets := map[string]*heldSet{}
-	if err := eachSound(f, func(r *bench.Record) error {
+	if err := bench.EachRecord(f, func(r *bench.Record) error {
 		key := r.Scenario.Name + "\t" + r.Machine.Topology
 		s := sets[key]
 		if s == nil {

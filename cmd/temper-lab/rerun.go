@@ -169,7 +169,7 @@ func (a *again) onRecord(ctx context.Context, path string) ([]run.Again, error) 
 	}
 	defer f.Close()
 	var runs []run.Again
-	err = eachSound(f, func(r *bench.Record) error {
+	err = bench.EachRecord(f, func(r *bench.Record) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -14,24 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temper-sched/temper/internal/bench"
-	"github.com/temper-sched/temper/internal/bench/ladder"
 	"github.com/temper-sched/temper/internal/bench/report"
 	"github.com/temper-sched/temper/internal/bench/verify"
 )
 
 // errUnsound is a record file that is not what the laboratory wrote, or a run
 // that did not give the same again.
-var errUnsound = ladder.ErrUnsound
-
-// eachSound visits the records of a file; a line that is not as it was written ends it.
-func eachSound(file io.Reader, visit func(*bench.Record) error) error {
-	return bench.ScanRecords(file, func(l bench.Line) error {
-		if err := l.Intact(); err != nil {
-			return fmt.Errorf("%w: line %d: %w", errUnsound, l.Number, err)
-		}
-		return visit(l.Record)
-	})
-}
+var errUnsound = bench.ErrUnsound
 
 func newVerify() *cobra.Command {
 	quiet := false

@@ -329,13 +329,17 @@ func repeated(value json.RawMessage) string {
 	}
 }
 
+// ErrUnsound is a record file that is not what the laboratory wrote: no figure is made
+// of it.
+var ErrUnsound = errors.New("records are not sound")
+
 // EachRecord calls visit with every record of a file, one at a time: decoded,
 // a campaign is a thousand times its file. A line that is not a record of this
 // schema, or was changed, fails the whole file, with its number.
 func EachRecord(r io.Reader, visit func(*Record) error) error {
 	return ScanRecords(r, func(l Line) error {
 		if err := l.Intact(); err != nil {
-			return fmt.Errorf("read records, line %d: %w", l.Number, err)
+			return fmt.Errorf("%w: line %d: %w", ErrUnsound, l.Number, err)
 		}
 		return visit(l.Record)
 	})

@@ -61,6 +61,8 @@ type schedGate struct {
 		Opaque [2]uint64
 	}
 	OpensAt uint64
+	Look    uint32
+	_       [4]byte
 }
 
 type schedTemperApplyArgs struct {

@@ -66,10 +66,6 @@ type Void struct {
 	Reasons []string
 }
 
-// ErrUnsound is a record file that is not what the laboratory wrote: no figure is made
-// of it.
-var ErrUnsound = errors.New("records are not sound")
-
 // Read folds the records in dir into ladders, in the order in which the file
 // has them. Every line must be as it was written, and all of one campaign.
 func Read(dir string) ([]*Ladder, error) {
@@ -86,7 +82,7 @@ func Read(dir string) ([]*Ladder, error) {
 			err = fold.Add(l.Record)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: line %d: %w", ErrUnsound, l.Number, err)
+			return fmt.Errorf("%w: line %d: %w", bench.ErrUnsound, l.Number, err)
 		}
 		return nil
 	})

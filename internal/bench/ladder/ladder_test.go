@@ -193,7 +193,7 @@ func TestEditedLinesAreRefused(t *testing.T) {
 	if err := os.WriteFile(path, edited, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(dir); !errors.Is(err, ErrUnsound) || !strings.Contains(err.Error(), "line 1: its checksum") {
+	if _, err := Read(dir); !errors.Is(err, bench.ErrUnsound) || !strings.Contains(err.Error(), "line 1: its checksum") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -243,7 +243,7 @@ func TestRepeatedAndMixedWindowsAreRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, bench.RecordFile), slices.Concat(text, more), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(dir); !errors.Is(err, ErrUnsound) || !strings.Contains(err.Error(), want) {
+		if _, err := Read(dir); !errors.Is(err, bench.ErrUnsound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

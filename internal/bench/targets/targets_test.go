@@ -16,7 +16,6 @@ import (
 
 	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/invented"
-	"github.com/temper-sched/temper/internal/bench/ladder"
 )
 
 // short is a server's scenario with as few steps as can be judged.
@@ -469,7 +468,7 @@ func TestEditedRecordsAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %d ladders, error %v", name, len(ladders), err)
 		}
-		if len(edit(text)) > 0 && !errors.Is(err, ladder.ErrUnsound) {
+		if len(edit(text)) > 0 && !errors.Is(err, bench.ErrUnsound) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
