@@ -379,8 +379,14 @@ __noinline int start_gate_timer(u32 slot, u64 at, u64 now)
 	u64 seen;
 	int i;
 
-	if (!g || fires_by(*(volatile u64 *)&g->opens_at, at, now))
+	if (!g)
 		return 0;
+	seen = *(volatile u64 *)&g->opens_at;
+	if (fires_by(seen, at, now))
+		return 0;
+	/* It is late, and so are those for whom it was started. */
+	if (seen && (s64)(at - seen) >= 0)
+		at = now;
 	for (i = 0; i < 2; i++) {
 		*(volatile u64 *)&g->opens_at = at;
 		if (bpf_timer_start(&g->timer, (s64)(at - now) > 0 ? at - now : 0, 0)) {
@@ -397,14 +403,17 @@ __noinline int start_gate_timer(u32 slot, u64 at, u64 now)
 }
 
 /*
- * Somebody may have to be let through: now, or when tokens came. While the timer
- * is at work it is asked to look again, and not started: with interrupts off a
- * start may be heard later than one that came after it.
+ * Somebody may have to be let through: now, or when tokens came. With interrupts
+ * off a start may be heard after one that came later. So the timer, at work, is
+ * asked to look again and not started, and nobody but itself starts it for a time
+ * far off.
  */
 __noinline int open_gate_at(u32 slot, u64 at, u64 now)
 {
 	struct gate *g = lookup_gate(slot);
 
+	if ((s64)(at - now) > (s64)GRAIN_NS)
+		at = now + GRAIN_NS;
 	/* A barrier: who waits is counted in before it is known whether a timer runs. */
 	if (!g || fires_by(__sync_fetch_and_add(&g->opens_at, 0), at, now))
 		return 0;

@@ -396,11 +396,7 @@ static __always_inline bool pace_admit(struct task_struct *p, struct task_ctx *t
 	tctx->parked = parked_word(since, no.slot);
 	scx_bpf_dsq_insert_vtime(p, gate_dsq(no.slot), SLICE_NS, since, enq_flags);
 	/* Behind others, too: their timer may have let the last of them through by now. */
-	if (!no.retry_at)
-		no.retry_at = now + GRAIN_NS;
-	if ((s64)(no.retry_at - now) > (s64)PARK_BOUND_NS)
-		no.retry_at = now + PARK_BOUND_NS;
-	open_gate_at(no.slot, no.retry_at, now);
+	open_gate_at(no.slot, no.retry_at ?: now + GRAIN_NS, now);
 	return false;
 }
 
@@ -518,24 +514,35 @@ __noinline u64 open_gate(u32 slot, u64 now)
 	return again;
 }
 
-/* Who waits is counted in before it is inserted, a moment later. */
+/* Who waits is counted in before it is inserted, a moment later: a look may miss it. */
 #define NOT_SEEN_NS (100ULL * 1000)
+
+static __always_inline bool some_not_seen(struct gate *g, u32 slot, u64 at)
+{
+	s32 waiting = *(volatile u32 *)&g->waiting;
+
+	return waiting && (!at || waiting > scx_bpf_dsq_nr_queued(gate_dsq(slot)));
+}
 
 static int gate_opens(void *map, u32 *key, struct gate *g)
 {
-	u64 now = pace_now(), at = 0;
+	u64 now = pace_now(), soon = now + NOT_SEEN_NS, at = 0;
 
+	/* First: who then finds no timer started asks for another look. */
 	__sync_lock_test_and_set(&g->look, LOOKING);
 	/* Of this, with the look that follows, and of who waits and looks here, one sees the other. */
 	__sync_lock_test_and_set(&g->opens_at, 0);
 	if (*(volatile u32 *)&g->waiting)
 		at = open_gate(*key, now);
-	if (!at && *(volatile u32 *)&g->waiting)
-		at = now + NOT_SEEN_NS;
+	if (some_not_seen(g, *key, at) && (!at || (s64)(at - soon) > 0))
+		at = soon;
 	if (at)
 		start_gate_timer(*key, at, now);
-	if (__sync_lock_test_and_set(&g->look, LOOK_OVER) == LOOK_AGAIN)
+	/* Started before it is said that the look is over: who comes then sees that it is. */
+	if (__sync_val_compare_and_swap(&g->look, LOOKING, LOOK_OVER) == LOOK_AGAIN) {
 		start_gate_timer(*key, now, now);
+		__sync_lock_test_and_set(&g->look, LOOK_OVER);
+	}
 	return 0;
 }
 

@@ -205,6 +205,11 @@ static void insert_parked(struct thread *t, u32 slot, u64 vtime)
 	t->place = PARKED;
 }
 
+static s32 scx_bpf_dsq_nr_queued(u64 dsq)
+{
+	return nr_parked[(u32)dsq];
+}
+
 static int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq, u64 flags)
 {
 	it->dsq = dsq;
