@@ -29,6 +29,7 @@ struct search {
 	u32 prev_word;
 	u32 prev_shift;
 	u64 prev_bit;
+	bool apart; /* no idle CPU beside a critical thread on its core */
 	bool at_once; /* only CPUs that can be preempted at the moment */
 	bool late; /* there were others, which can later */
 };
@@ -233,7 +234,8 @@ static __always_inline bool claim_cpu(const struct search *s, u32 victim, s32 cp
 	if (!may_serve(s->generation, s->lend, s->tier, cpu))
 		return false;
 	if (victim == TEMPER_NO_TIER)
-		return scx_bpf_test_and_clear_cpu_idle(cpu);
+		return !(s->apart && sibling_is_critical(cpu)) &&
+		       scx_bpf_test_and_clear_cpu_idle(cpu);
 	return clear_preemptible(victim, cpu);
 }
 
@@ -365,6 +367,7 @@ static __always_inline void begin_search(struct search *s, const struct task_ctx
 	s->tier = tctx->tier;
 	s->fence = tctx->fence;
 	s->lend = head ? head->lend : TEMPER_LEND_PER_CORE;
+	s->apart = false;
 	s->fences = head ? head->nr_fences : 0;
 	s->prev_word = (u32)prev_cpu / 64;
 	s->prev_shift = prev_cpu & 63;
@@ -372,9 +375,29 @@ static __always_inline void begin_search(struct search *s, const struct task_ctx
 	s->llc = cpu_llc(prev_cpu);
 }
 
+/* Does background run on a CPU of s's fence that p may use? */
+static __always_inline bool lends_own_fence(const struct task_struct *p, const struct search *s)
+{
+	struct temper_mask *fence = plan_fence(s->generation, s->fence);
+	u64 lent = 0;
+	int word;
+
+	if (!fence)
+		return false;
+	for_each_num(word, 0, TEMPER_MASK_WORDS) {
+		if (word >= nr_words)
+			break;
+		lent |= fence->words[word] & mask_word(p->cpus_ptr, word) &
+			preemptible[TEMPER_BACKGROUND].words[word & (TEMPER_MASK_WORDS - 1)];
+	}
+	return lent;
+}
+
 /*
  * The best idle CPU that p may use, taken out of the idle mask; -1 if there is
  * none. A fence first, then CPUs of no fence, then what other fences lend.
+ * Apart: beside a critical thread on its core only in a fence of its own that
+ * lends nothing: half a core is worth less than a CPU that background gives up.
  *
  * Most wakeups find the previous CPU idle and need no search. With SMT a whole
  * idle core is better, so that the masks have to be read.
@@ -396,6 +419,13 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, struct search *s _
 		cpu = claim_idle_in_zone(p, s, ZONE_OWN);
 		if (cpu >= 0)
 			return cpu;
+		if (s->apart && !lends_own_fence(p, s)) {
+			s->apart = false;
+			cpu = claim_idle(p, s, false, false);
+			s->apart = true;
+			if (cpu >= 0)
+				return cpu;
+		}
 	}
 	cpu = claim_idle_in_zone(p, s, ZONE_OPEN);
 	if (cpu >= 0 || !s->fences)

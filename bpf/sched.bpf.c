@@ -62,15 +62,24 @@ static __always_inline s32 place(struct task_struct *p, struct task_ctx *tctx, s
 				 bool wakes, u64 *enq_flags)
 {
 	struct search s;
+	bool idle;
 	s32 cpu;
 
 	begin_search(&s, tctx, prev_cpu);
+	s.apart = has_smt;
 	cpu = pick_idle(p, &s);
-	if (cpu >= 0) {
+	idle = cpu >= 0;
+	if (!idle)
+		cpu = pick_victim(p, &s);
+	if (cpu < 0 && s.apart) {
+		s.apart = false;
+		cpu = pick_idle(p, &s);
+		idle = cpu >= 0;
+	}
+	if (idle) {
 		*enq_flags = s.tier < TEMPER_BACKGROUND ? SCX_ENQ_PREEMPT : 0;
 		return cpu;
 	}
-	cpu = pick_victim(p, &s);
 	/* Late: it queues, for the first that can (call_cpu_near), and passes no peer. */
 	if (cpu < 0 && wakes && !s.late)
 		cpu = pick_peer(p, tctx, &s);
@@ -480,7 +489,7 @@ void SCHED_OP(cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
 
 	if (group)
-		group->weight = weight;
+		change_weight(group, weight);
 }
 
 /* cpu.idle: the least weight there is. Unset, the weight is the default's, as the kernel has it. */
@@ -489,7 +498,7 @@ void SCHED_OP(cgroup_set_idle, struct cgroup *cgrp, bool idle)
 	struct group_ctx *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, NULL, 0);
 
 	if (group)
-		group->weight = idle ? 1 : DEFAULT_WEIGHT;
+		change_weight(group, idle ? 1 : DEFAULT_WEIGHT);
 }
 
 /*

@@ -186,16 +186,16 @@ static __always_inline void rebase_group(struct group_ctx *group, u32 tier)
 /* The limits that hold for a thread of cgrp, the nearest first. */
 static __always_inline void find_gates(struct cgroup *cgrp, struct task_ctx *tctx)
 {
+	int i, n = 0, level = level_within_pod(cgrp);
 	struct gate_chain gates = {};
-	int i, n = 0;
 
 	for_each_num(i, 0, MAX_CGROUP_DEPTH) {
 		struct cgroup *above;
 		struct group_ctx *group;
 
-		if (i >= cgrp->level)
+		if (i >= level)
 			break;
-		above = bpf_cgroup_ancestor(cgrp, cgrp->level - i);
+		above = bpf_cgroup_ancestor(cgrp, level - i);
 		if (!above)
 			break;
 		group = bpf_cgrp_storage_get(&group_ctxs, above, NULL, 0);
@@ -405,6 +405,23 @@ static __always_inline bool set_group_back(struct group_ctx *group, u32 tier, s6
 	__sync_fetch_and_sub(&group->vtime, ahead);
 	__sync_fetch_and_add(&group->set_back, ahead);
 	return true;
+}
+
+/*
+ * What its threads that wait paid in advance was dear while the weight was small: of that
+ * the group is set back, or it would pay it off for seconds.
+ */
+static __always_inline void change_weight(struct group_ctx *group, u32 weight)
+{
+	s64 ahead = group->vtime - group->clock;
+	u32 before = group->weight;
+
+	group->weight = weight;
+	if (weight <= before || ahead <= 0)
+		return;
+	ahead -= (u64)ahead * before / weight;
+	__sync_fetch_and_sub(&group->vtime, ahead);
+	__sync_fetch_and_add(&group->set_back, ahead);
 }
 
 /* A group has company on a CPU. */

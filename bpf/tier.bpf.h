@@ -59,8 +59,13 @@ struct {
 	__type(value, u64);
 } plan_generation SEC(".maps");
 
-/* Deep enough for kubepods.slice/…/container/nested; more is not a pod. */
+/* No pod is further down; what a container nests below that counts as what is above it. */
 #define MAX_CGROUP_DEPTH 24
+
+static __always_inline int level_within_pod(const struct cgroup *cgrp)
+{
+	return cgrp->level < MAX_CGROUP_DEPTH ? cgrp->level : MAX_CGROUP_DEPTH - 1;
+}
 
 static __always_inline u64 current_generation(void)
 {
@@ -121,7 +126,7 @@ static __noinline int resolve_group(struct cgroup *cgrp, u64 generation, struct 
 	if (!generation)
 		return 0;
 
-	level = cgrp->level;
+	level = level_within_pod(cgrp);
 	for_each_num(i, 0, MAX_CGROUP_DEPTH) {
 		struct temper_group *group;
 		struct cgroup *ancestor;

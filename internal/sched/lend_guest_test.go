@@ -183,6 +183,32 @@ func TestSiblingOfCriticalStaysFree(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// The only idle CPU is beside a critical thread on its core. A critical thread that wakes does
+// not take half a core while background has a whole one.
+func TestCriticalThreadsKeepApart(t *testing.T) {
+	requireVirtualTime(t)
+	if !hasSMT(readTopology(t)) {
+		t.Skip("needs SMT: topology 1s2c2t")
+	}
+	s := attach(t, Config{})
+	computes, wakes, low := testCgroup(t, "computes"), testCgroup(t, "wakes"), testCgroup(t, "low")
+	apply(t, s,
+		planGroup(t, computes, policy.Group{Tier: tier.Critical}),
+		planGroup(t, wakes, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	spinners(t, computes, 1, anyCPU)
+	spinners(t, low, 8, anyCPU)
+	nappers(t, wakes, 1)
+	time.Sleep(settle)
+	got := shares(t, exactTime, computes, wakes, low)
+	t.Logf("computes %.3f CPUs, wakes %.3f, background %.3f", got[0], got[1], got[2])
+	// It gives up both threads of its core to the one that wakes.
+	if left := 2 * (1 - got[1]); got[2] > left+shareSlack || got[2] < left-shareSlack {
+		t.Errorf("background got %.3f CPUs, want %.3f", got[2], left)
+	}
+	stillAttached(t, s)
+}
+
 func hasSMT(cpus []topology.CPU) bool {
 	seen := make(map[int]bool)
 	for _, c := range cpus {

@@ -45,6 +45,31 @@ func TestHigherTierTakesTheCPU(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// What a container nests without end below itself is no way out of its pod's tier and limit.
+func TestNestingIsNoWayOut(t *testing.T) {
+	requireGuest(t)
+	s := attach(t, Config{})
+	rival, nested := testCgroup(t, "rival"), "pod"
+	pod := testCgroup(t, nested)
+	for range 30 {
+		nested += "/n"
+		testCgroup(t, nested)
+	}
+	apply(t, s,
+		planGroup(t, pod, policy.Group{Tier: tier.Background}),
+		planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+	spinners(t, filepath.Join(cgroupDir, nested), 1, rivalCPU)
+	spins := spinners(t, rival, 1, rivalCPU)
+	expectWinner(t, rival, pod)
+	kill(spins)
+	write(t, pod, "cpu.max", "20000 100000")
+	time.Sleep(settle)
+	if got := shares(t, shareTime, pod); got[0] > 0.25 {
+		t.Errorf("%.2f CPUs of 0.2", got[0])
+	}
+	stillAttached(t, s)
+}
+
 func TestSubtreeFollowsItsPod(t *testing.T) {
 	requireGuest(t)
 	s := attach(t, Config{})
@@ -184,6 +209,29 @@ func TestWeights(t *testing.T) {
 				}
 			}
 		})
+	}
+	stillAttached(t, s)
+}
+
+// The sixteen threads have paid for their turns by the small weight when it becomes the
+// rival's: they do not pay that off first.
+func TestWeightsChangeUnderLoad(t *testing.T) {
+	requireVirtualTime(t)
+	s := attach(t, Config{})
+	raised, rival := testCgroup(t, "raised"), testCgroup(t, "rival")
+	apply(t, s,
+		planGroup(t, raised, policy.Group{Tier: tier.Standard}),
+		planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+	write(t, raised, "cpu.weight", "1")
+	bareSpinners(t, raised, 16)
+	bareSpinners(t, rival, 8)
+	time.Sleep(settle)
+	write(t, raised, "cpu.weight", "100")
+	time.Sleep(100 * time.Millisecond) // a few passes of the rescue, which mends the tags of those that wait
+	got := shares(t, exactTime, raised, rival)
+	t.Logf("%.3f and %.3f CPUs", got[0], got[1])
+	if ratio := got[0] / got[1]; ratio < 0.9 || ratio > 1.1 {
+		t.Errorf("ratio %.3f, want 1 within a tenth", ratio)
 	}
 	stillAttached(t, s)
 }

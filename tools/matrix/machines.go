@@ -44,7 +44,7 @@ func machines() []machine {
 		shares  = "TestBoundCriticalWakesAsFast|TestLightPeer|TestSidecarOfOwnCPU|TestRescueOfALightPod|TestLending|TestReturnsToFence|TestIdleFenceIsLent|TestWeights|TestBatchPodsShareAlike|TestAloneSavesNothing|TestNobodyStarves|TestBusyKernelThread"
 		delays  = "(Thread|Peer|Wakeup|Softirq)HoldsNobodyUp|TestSwitchCost|TestProbeCost" // to microseconds
 		older   = "(Thread|Peer|Softirq)HoldsNobodyUp|TestLending|TestLimitPaysForSwitches"
-		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree|TestRescuedThreadGetsSomewhere"
+		fences  = "TestIdleFenceIsLent|TestSiblingOfCriticalStaysFree|TestCriticalThreadsKeepApart|TestRescuedThreadGetsSomewhere"
 		limits  = "TestLimitHolds|TestLimitPaysForSwitches|TestLimitsNest|TestLimitChanges|TestLeavesItsLimit|TestLimitComesAbove|TestBadLimitsAreRefused|TestChangeOfClass|TestAffinityChanges|TestParkedThreadsObey|TestLimitCost"
 		locks   = "TestParkedThreadsHoldNoLock"
 		refused = "TestRefusedKernel"
