@@ -87,8 +87,8 @@ func TestPermissions(t *testing.T) {
 		return object{"apiGroups": []any{""}, "resources": []any{resource}, "verbs": verbs}
 	}
 	want := []any{
-		rule("pods", "get", "list", "watch"),
-		rule("nodes", "get", "list", "watch", "patch"),
+		rule("pods", "list", "watch"),
+		rule("nodes", "list", "watch", "patch"),
 		rule("nodes/status", "patch"),
 		rule("events", "create", "patch"),
 	}
