@@ -68,12 +68,15 @@ func TestHostPaths(t *testing.T) {
 			if m["readOnly"] == true {
 				access = " ro"
 			}
+			if how, ok := m["mountPropagation"]; ok {
+				access += " " + how.(string)
+			}
 			got[path] = m["mountPath"].(string) + access
 		}
 	}
 	want := map[string]string{
 		"/sys/fs/cgroup": "/sys/fs/cgroup ro",
-		"/sys/fs/bpf":    "/run/bpf rw",
+		"/sys/fs/bpf":    "/run/bpf rw HostToContainer",
 		"/run/temper":    "/run/temper rw",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

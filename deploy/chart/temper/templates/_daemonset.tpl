@@ -124,6 +124,7 @@ spec:
             # Not below /sys/fs: AppArmor's profiles of the runtimes deny writes there.
             - name: bpffs
               mountPath: /run/bpf
+              mountPropagation: HostToContainer # one that is mounted later, too
             - name: run
               mountPath: /run/temper
       volumes:
