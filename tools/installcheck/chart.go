@@ -21,6 +21,7 @@ var variants = []string{
 	"",
 	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8",
 	"canary.enabled=true,canary.nodeSelector.zone=a,image.pullSecrets[0].name=s,networkPolicy.enabled=false",
+	"networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring,networkPolicy.from[1].ipBlock.cidr=10.0.0.1/32",
 	"priorityClasses.create=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
 	"deadMan=2s,settle=0s,critical=7,background=7,reservedCPUs=08-8\\,0-8191",
 	"deadMan=9m59.5s500ms,settle=10m,critical=1999999999,background=-2147483648",
