@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
@@ -132,6 +133,22 @@ func TestConfiguration(t *testing.T) {
 	}
 	if diff := cmp.Diff(config.DefaultAgent(), got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestUpgradeWaitsForTheAlert: before the next nodes get what the first ones
+// cannot attach, somebody is told.
+func TestUpgradeWaitsForTheAlert(t *testing.T) {
+	ready := time.Duration(at[int](t, find(t, "DaemonSet"), "spec", "minReadySeconds")) * time.Second
+	_, rule, _ := strings.Cut(read(t, "chart/temper/files/rules.yaml"), "- alert: TemperNodeNotAttached\n")
+	_, rest, _ := strings.Cut(rule, "for: ")
+	text, _, _ := strings.Cut(rest, "\n")
+	fires, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ready <= fires {
+		t.Errorf("an upgrade goes on after %v, the alert fires after %v", ready, fires)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // variants are the settings whose objects are checked, beside the defaults.
 var variants = []string{
 	"",
-	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8",
+	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8,minReadySeconds=0",
 	"canary.enabled=true,canary.nodeSelector.zone=a,image.pullSecrets[0].name=s,networkPolicy.enabled=false",
 	"networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring,networkPolicy.from[1].ipBlock.cidr=10.0.0.1/32",
 	"priorityClasses.create=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
@@ -56,6 +56,9 @@ var refused = map[string]string{
 	"priorityClasses.critical=1":   "critical",
 	"dashboards.enabled=true":      "dashboards",
 	"networkPolicy.egress=nothing": "egress",
+	"networkPolicy.from=all":       "from",
+	"minReadySeconds=soon":         "minReadySeconds",
+	"minReadySeconds=-1":           "minReadySeconds",
 }
 
 func lint(ctx context.Context, helm tool) error {

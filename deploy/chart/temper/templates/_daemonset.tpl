@@ -31,6 +31,8 @@ spec:
     matchLabels:
       app.kubernetes.io/name: temper-agent
       app.kubernetes.io/component: {{ .component }}
+  # The next nodes follow when an alert has had the time to tell of these.
+  minReadySeconds: {{ int64 .root.Values.minReadySeconds }}
   updateStrategy:
     type: RollingUpdate
     rollingUpdate:
