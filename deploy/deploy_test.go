@@ -136,6 +136,36 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// TestEnforceOverlay: what kustomize makes of it is checked by tools/installcheck.
+func TestEnforceOverlay(t *testing.T) {
+	var overlay struct {
+		Resources []string
+		Patches   []struct{ Patch string }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "enforce/kustomization.yaml")), &overlay); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(overlay.Resources, []string{"../manifests"}) || len(overlay.Patches) != 1 {
+		t.Fatalf("the overlay is %+v", overlay)
+	}
+	var patch object
+	if err := yaml.Unmarshal([]byte(overlay.Patches[0].Patch), &patch); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(at[string](t, find(t, "ConfigMap"), "metadata", "name"), at[string](t, patch, "metadata", "name")); diff != "" {
+		t.Error(diff)
+	}
+	got, err := config.ParseAgent("agent.yaml", []byte(at[string](t, patch, "data", "agent.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.DefaultAgent()
+	want.Mode = config.Enforce
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestUpgradeWaitsForTheAlert: before the next nodes get what the first ones
 // cannot attach, somebody is told.
 func TestUpgradeWaitsForTheAlert(t *testing.T) {

@@ -53,7 +53,7 @@ func TestWithoutSchedExt(t *testing.T) {
 	c := startCluster(t, machineSpec{kernel: "6.12"})
 	c.follow(t, "install")
 	c.want(t, observe, "NoSchedExt")
-	c.follow(t, "enforce")
+	c.enforce(t)
 	c.want(t, observe, "NoSchedExt")
 	c.follow(t, "uninstall")
 }

@@ -91,6 +91,65 @@ func current(ctx context.Context, helm tool) error {
 	return nil
 }
 
+// enforces holds the overlay against its base: the agents get a configuration
+// that enforces, and new pods with it.
+func enforces(ctx context.Context, _ tool) error {
+	kustomize, err := find(ctx, "kustomize")
+	if err != nil {
+		return err
+	}
+	built, err := kustomize.run(ctx, nil, "build", overlay)
+	if err != nil {
+		return err
+	}
+	base, err := os.ReadFile(manifests)
+	if err != nil {
+		return err
+	}
+	was, err := rolledBy(base)
+	if err != nil {
+		return err
+	}
+	is, err := rolledBy(built)
+	if err != nil {
+		return err
+	}
+	configs, err := configurations(built)
+	if err != nil {
+		return err
+	}
+	a, err := config.ParseAgent("agent.yaml", []byte(configs[0]))
+	switch {
+	case err != nil:
+		return err
+	case a.Mode != config.Enforce:
+		return fmt.Errorf("the mode is %s", a.Mode)
+	case is == was || is != configs[0]:
+		return fmt.Errorf("the pods' annotation is %q, the configuration %q", is, configs[0])
+	}
+	return nil
+}
+
+// rolledBy returns the annotation by which a configuration makes new pods.
+func rolledBy(objects []byte) (string, error) {
+	for d := yaml.NewDecoder(bytes.NewReader(objects)); ; {
+		var o struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Metadata struct{ Annotations map[string]string }
+				}
+			}
+		}
+		if err := d.Decode(&o); err != nil {
+			return "", fmt.Errorf("find DaemonSet: %w", err)
+		}
+		if o.Kind == "DaemonSet" {
+			return o.Spec.Template.Metadata.Annotations["temper.dev/config"], nil
+		}
+	}
+}
+
 func refuse(ctx context.Context, helm tool) error {
 	var errs []error
 	for set, word := range refused {
