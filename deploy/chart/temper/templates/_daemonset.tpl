@@ -31,7 +31,7 @@ spec:
     matchLabels:
       app.kubernetes.io/name: temper-agent
       app.kubernetes.io/component: {{ .component }}
-  # The next nodes follow when an alert has had the time to tell of these.
+  # The next nodes follow when these have had the time to attach.
   minReadySeconds: {{ int64 .root.Values.minReadySeconds }}
   updateStrategy:
     type: RollingUpdate
@@ -126,7 +126,6 @@ spec:
             # Not below /sys/fs: AppArmor's profiles of the runtimes deny writes there.
             - name: bpffs
               mountPath: /run/bpf
-              mountPropagation: HostToContainer # one that is mounted later, too
             - name: run
               mountPath: /run/temper
       volumes:
