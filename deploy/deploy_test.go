@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
@@ -87,8 +88,8 @@ func TestPermissions(t *testing.T) {
 		return object{"apiGroups": []any{""}, "resources": []any{resource}, "verbs": verbs}
 	}
 	want := []any{
-		rule("pods", "get", "list", "watch"),
-		rule("nodes", "get", "list", "watch", "patch"),
+		rule("pods", "list", "watch"),
+		rule("nodes", "list", "watch", "patch"),
 		rule("nodes/status", "patch"),
 		rule("events", "create", "patch"),
 	}
@@ -129,6 +130,45 @@ func TestConfiguration(t *testing.T) {
 	}
 	if diff := cmp.Diff(config.DefaultAgent(), got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestEnforceOverlay: what kustomize makes of it is checked by tools/installcheck.
+func TestEnforceOverlay(t *testing.T) {
+	var overlay struct {
+		Resources []string
+		Patches   []struct{ Patch string }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "enforce/kustomization.yaml")), &overlay); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(overlay.Resources, []string{"../manifests"}) || len(overlay.Patches) != 1 {
+		t.Fatalf("the overlay is %+v", overlay)
+	}
+	var patch object
+	if err := yaml.Unmarshal([]byte(overlay.Patches[0].Patch), &patch); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(at[string](t, find(t, "ConfigMap"), "metadata", "name"), at[string](t, patch, "metadata", "name")); diff != "" {
+		t.Error(diff)
+	}
+	got, err := config.ParseAgent("agent.yaml", []byte(at[string](t, patch, "data", "agent.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.DefaultAgent()
+	want.Mode = config.Enforce
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestUpgradeWaitsForTheAttach: an agent that ends at its first attach does not
+// count as one that runs.
+func TestUpgradeWaitsForTheAttach(t *testing.T) {
+	ready := time.Duration(at[int](t, find(t, "DaemonSet"), "spec", "minReadySeconds")) * time.Second
+	if settle := config.DefaultAgent().Settle; ready < settle+20*time.Second {
+		t.Errorf("an upgrade goes on after %v, the first attach is after %v", ready, settle)
 	}
 }
 

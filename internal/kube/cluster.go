@@ -222,8 +222,8 @@ var agentNeeds = []struct {
 	resource, subresource string
 	verbs                 []string
 }{
-	{"pods", "", []string{"get", "list", "watch"}},
-	{"nodes", "", []string{"get", "list", "watch", "patch"}},
+	{"pods", "", []string{"list", "watch"}},
+	{"nodes", "", []string{"list", "watch", "patch"}},
 	{"nodes", "status", []string{"patch"}},
 	{"events", "", []string{"create", "patch"}},
 }

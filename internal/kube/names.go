@@ -4,11 +4,11 @@ package kube
 
 // The names that Temper uses in a cluster. Of the cluster it needs:
 //
-//	pods         get, list, watch   with the field selector spec.nodeName=<own>
-//	nodes        get, list, watch   with the field selector metadata.name=<own>
-//	nodes        patch              the label of the own node
-//	nodes/status patch              the condition of the own node
-//	events       create, patch      in the pods' namespaces and "default"
+//	pods         list, watch    with the field selector spec.nodeName=<own>
+//	nodes        list, watch    with the field selector metadata.name=<own>
+//	nodes        patch          the label of the own node
+//	nodes/status patch          the condition of the own node
+//	events       create, patch  in the pods' namespaces and "default"
 //
 // RBAC knows no field selectors and no own node; an admission policy keeps the
 // patches to the node that the agent's token is bound to.

@@ -249,6 +249,28 @@ func (c *cluster) want(t *testing.T, engine, reason string) {
 	})
 }
 
+// rolledOut waits until the agent is of the DaemonSet's last change, and Ready.
+// kubectl rollout status would wait for minReadySeconds on top, which says
+// something of fleets.
+func (c *cluster) rolledOut(t *testing.T) {
+	t.Helper()
+	eventually(t, c.patience(10*time.Minute), "the agent is rolled out", func() error {
+		d, err := decode[struct {
+			Metadata struct{ Generation int64 }
+			Status   struct {
+				ObservedGeneration                                          int64
+				DesiredNumberScheduled, UpdatedNumberScheduled, NumberReady int
+			}
+		}](c, "kubectl -n temper-system get daemonset temper-agent -o json")
+		s := d.Status
+		if err == nil && (s.ObservedGeneration < d.Metadata.Generation || s.DesiredNumberScheduled == 0 ||
+			s.UpdatedNumberScheduled < s.DesiredNumberScheduled || s.NumberReady < s.DesiredNumberScheduled) {
+			err = fmt.Errorf("it says %+v", d)
+		}
+		return err
+	})
+}
+
 // eventually polls until ok or the time is over. Polling takes CPU time from the
 // machine: it does so once a second.
 func eventually(t *testing.T, within time.Duration, what string, ok func() error) time.Duration {

@@ -53,7 +53,7 @@ func TestWithoutSchedExt(t *testing.T) {
 	c := startCluster(t, machineSpec{kernel: "6.12"})
 	c.follow(t, "install")
 	c.want(t, observe, "NoSchedExt")
-	c.follow(t, "enforce")
+	c.enforce(t)
 	c.want(t, observe, "NoSchedExt")
 	c.follow(t, "uninstall")
 }
@@ -177,7 +177,7 @@ func (c *cluster) agentPod(t *testing.T) string {
 func testAgentDeleted(t *testing.T, c *cluster) {
 	c.undisturbed(t, func() {
 		c.host(t, "kubectl -n temper-system delete pod -l app.kubernetes.io/name=temper-agent")
-		c.host(t, "kubectl -n temper-system rollout status daemonset/temper-agent --timeout=10m")
+		c.rolledOut(t)
 		c.want(t, attached, "Attached")
 	})
 }
@@ -218,7 +218,7 @@ func testAgentStopped(t *testing.T, c *cluster) {
 func testUpgrade(t *testing.T, c *cluster) {
 	c.undisturbed(t, func() {
 		c.host(t, "kubectl -n temper-system set image daemonset/temper-agent agent=temper-agent:"+upgradeTag)
-		c.host(t, "kubectl -n temper-system rollout status daemonset/temper-agent --timeout=10m")
+		c.rolledOut(t)
 		c.want(t, attached, "Attached")
 	})
 }

@@ -42,8 +42,15 @@ func (c *cluster) follow(t *testing.T, name string) {
 func (c *cluster) install(t *testing.T) {
 	t.Helper()
 	c.follow(t, "install")
-	c.follow(t, "enforce")
+	c.enforce(t)
 	c.want(t, "attached", "Attached")
+}
+
+// enforce gives the installed agents the other mode.
+func (c *cluster) enforce(t *testing.T) {
+	t.Helper()
+	c.follow(t, "enforce")
+	c.rolledOut(t)
 }
 
 // TestQuickstart checks that what the tests follow is in the document, on a

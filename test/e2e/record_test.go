@@ -109,9 +109,9 @@ func (c *campaign) read(t *testing.T) {
 func (c *campaign) prepare(t *testing.T) {
 	t.Helper()
 	c.install(t)
-	c.host(t, `kubectl -n temper-system get configmap temper-agent -o yaml | sed 's/reservedCPUs: ""/reservedCPUs: "`+c.instrument(t)+`"/' | kubectl apply -f -
-kubectl -n temper-system rollout restart daemonset/temper-agent
-kubectl -n temper-system rollout status daemonset/temper-agent --timeout=10m`)
+	c.host(t, `kubectl -n temper-system patch configmap temper-agent --type=merge -p '{"data":{"agent.yaml":"mode: enforce\nreservedCPUs: \"`+c.instrument(t)+`\"\n"}}'
+kubectl -n temper-system rollout restart daemonset/temper-agent`)
+	c.rolledOut(t)
 	c.follow(t, "critical")
 	c.host(t, "kubectl apply -f test/e2e/testdata/record-pods.yaml && kubectl wait --for=condition=Ready pod/memcached --timeout=10m")
 	uid := c.host(t, "kubectl get pod memcached -o 'jsonpath={.metadata.uid}'")

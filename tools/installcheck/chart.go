@@ -19,8 +19,9 @@ import (
 // variants are the settings whose objects are checked, beside the defaults.
 var variants = []string{
 	"",
-	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8",
+	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8,minReadySeconds=0",
 	"canary.enabled=true,canary.nodeSelector.zone=a,image.pullSecrets[0].name=s,networkPolicy.enabled=false",
+	"networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring,networkPolicy.from[1].ipBlock.cidr=10.0.0.1/32",
 	"priorityClasses.create=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
 	"deadMan=2s,settle=0s,critical=7,background=7,reservedCPUs=08-8\\,0-8191",
 	"deadMan=9m59.5s500ms,settle=10m,critical=1999999999,background=-2147483648",
@@ -55,6 +56,9 @@ var refused = map[string]string{
 	"priorityClasses.critical=1":   "critical",
 	"dashboards.enabled=true":      "dashboards",
 	"networkPolicy.egress=nothing": "egress",
+	"networkPolicy.from=all":       "from",
+	"minReadySeconds=soon":         "minReadySeconds",
+	"minReadySeconds=-1":           "minReadySeconds",
 }
 
 func lint(ctx context.Context, helm tool) error {
@@ -85,6 +89,65 @@ func current(ctx context.Context, helm tool) error {
 		return fmt.Errorf("%s is not what the chart renders: make manifests", manifests)
 	}
 	return nil
+}
+
+// enforces holds the overlay against its base: the agents get a configuration
+// that enforces, and new pods with it.
+func enforces(ctx context.Context, _ tool) error {
+	kustomize, err := find(ctx, "kustomize")
+	if err != nil {
+		return err
+	}
+	built, err := kustomize.run(ctx, nil, "build", overlay)
+	if err != nil {
+		return err
+	}
+	base, err := os.ReadFile(manifests)
+	if err != nil {
+		return err
+	}
+	was, err := rolledBy(base)
+	if err != nil {
+		return err
+	}
+	is, err := rolledBy(built)
+	if err != nil {
+		return err
+	}
+	configs, err := configurations(built)
+	if err != nil {
+		return err
+	}
+	a, err := config.ParseAgent("agent.yaml", []byte(configs[0]))
+	switch {
+	case err != nil:
+		return err
+	case a.Mode != config.Enforce:
+		return fmt.Errorf("the mode is %s", a.Mode)
+	case is == was || is != configs[0]:
+		return fmt.Errorf("the pods' annotation is %q, the configuration %q", is, configs[0])
+	}
+	return nil
+}
+
+// rolledBy returns the annotation by which a configuration makes new pods.
+func rolledBy(objects []byte) (string, error) {
+	for d := yaml.NewDecoder(bytes.NewReader(objects)); ; {
+		var o struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Metadata struct{ Annotations map[string]string }
+				}
+			}
+		}
+		if err := d.Decode(&o); err != nil {
+			return "", fmt.Errorf("find DaemonSet: %w", err)
+		}
+		if o.Kind == "DaemonSet" {
+			return o.Spec.Template.Metadata.Annotations["temper.dev/config"], nil
+		}
+	}
 }
 
 func refuse(ctx context.Context, helm tool) error {

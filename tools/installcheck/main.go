@@ -3,8 +3,8 @@
 // Command installcheck checks what is installed in clusters, with the tools of
 // those who install it: the chart by helm, what it renders by kubeconform
 // against the API server's own schemas, the alert rules by promtool; that the
-// agent takes the configurations; and that deploy/manifests is what the chart
-// renders.
+// agent takes the configurations; that deploy/manifests is what the chart
+// renders, and that the overlay deploy/enforce, by kustomize, enforces.
 //
 // The tools are built from the Go module proxy at their first use, which takes
 // minutes, and stay in Go's build cache.
@@ -26,6 +26,7 @@ import (
 const (
 	chart     = "deploy/chart/temper"
 	manifests = "deploy/manifests/temper.yaml"
+	overlay   = "deploy/enforce"
 	rules     = chart + "/files/rules.yaml"
 	ruleTests = "deploy/rules_test.yaml"
 
@@ -62,6 +63,7 @@ func run(ctx context.Context, write bool) error {
 	}{
 		{"chart is sound", lint},
 		{"manifests are current", current},
+		{"the overlay enforces", enforces},
 		{"chart refuses wrong values", refuse},
 		{"agent takes what the chart takes", agree},
 		{"objects are as the API server wants them", conform},

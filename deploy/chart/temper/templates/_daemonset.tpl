@@ -31,6 +31,8 @@ spec:
     matchLabels:
       app.kubernetes.io/name: temper-agent
       app.kubernetes.io/component: {{ .component }}
+  # The next nodes follow when these have had the time to attach.
+  minReadySeconds: {{ int64 .root.Values.minReadySeconds }}
   updateStrategy:
     type: RollingUpdate
     rollingUpdate:
