@@ -152,16 +152,20 @@ func (p *plugin) sameVersion(nodes []node) check {
 	return out
 }
 
-// thresholds are those of the agents' configuration, the default ones if it
-// cannot be read.
-func (p *plugin) thresholds(ctx context.Context, c *kube.Cluster) tier.Thresholds {
+// agentConfig is the agents' configuration, the default one if it cannot be read.
+func (p *plugin) agentConfig(ctx context.Context, c *kube.Cluster) (_ config.Agent, read bool) {
 	data, err := c.ConfigMap(ctx, p.installed(), kube.AgentName)
 	if err == nil {
 		if a, err := config.ParseAgent("agent.yaml", []byte(data["agent.yaml"])); err == nil {
-			return a.Tiers
+			return a, true
 		}
 	}
-	return config.DefaultAgent().Tiers
+	return config.DefaultAgent(), false
+}
+
+func (p *plugin) thresholds(ctx context.Context, c *kube.Cluster) tier.Thresholds {
+	a, _ := p.agentConfig(ctx, c)
+	return a.Tiers
 }
 
 func (p *plugin) criticalClasses(ctx context.Context, c *kube.Cluster) check {

@@ -204,7 +204,7 @@ func (p *plugin) takeOff(ctx context.Context, c *kube.Cluster, nodes []node, tim
 	}
 	away, err := p.await(ctx, c, names, true, timeout)
 	if err == nil && len(away) > 0 {
-		fmt.Fprintf(p.text, "goes on without %s: %s\n", line(strings.Join(away, ", ")), whileAway)
+		fmt.Fprintf(p.text, "goes on without %s: %s\n", line(strings.Join(away, ", ")), p.whileAway(ctx, c))
 	}
 	return err
 }
