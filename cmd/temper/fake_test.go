@@ -147,6 +147,13 @@ func (k kernel) attach(_ context.Context, cfg sched.Config) (engine, error) {
 			return nil, &refusal{c.Reason, c.Fix, errors.New(c.Detail)}
 		}
 	}
+	if text, err := os.ReadFile(filepath.Join(k.dir, "refusal.json")); err == nil {
+		var c sched.Check
+		if err := json.Unmarshal(text, &c); err != nil {
+			panic(err)
+		}
+		return nil, translate(&sched.Error{Reason: c.Reason, Fix: c.Fix, Err: errors.New(c.Detail)})
+	}
 	e := &scripted{kernel: k}
 	return e, k.update(func(h *held) error {
 		e.adopted = h.State.Attached

@@ -5,12 +5,14 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,6 +269,41 @@ func TestUnfitNodeIsReady(t *testing.T) {
 				w.expect(t, want)
 				if got := w.told()[0]; got != kube.EventKernelUnsupported {
 					t.Errorf("first Event %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatForbidsAnAttach is what the node says where nothing is wrong with its
+// kernel: a reason that fits, which is no eject, and one Event.
+func TestWhatForbidsAnAttach(t *testing.T) {
+	check := func(r sched.Reason) func(*world) {
+		return func(w *world) { w.checks = []sched.Check{{Name: "node", Reason: r, Detail: "not here"}} }
+	}
+	refuse := func(err error) func(*world) { return func(w *world) { w.refuses = err } }
+	for name, c := range map[string]struct {
+		set  func(*world)
+		want sched.Reason
+	}{
+		"no bpffs":         {check(sched.NoBPFFS), sched.NoBPFFS},
+		"no capability":    {check(sched.MissingCapability), sched.MissingCapability},
+		"seccomp":          {refuse(&sched.Error{Reason: sched.Denied, Err: syscall.EPERM, Fix: "see the profile"}), sched.Denied},
+		"nobody knows why": {refuse(errors.New("pin link: no space left on device")), sched.AttachFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, asIs, c.set, func(t *testing.T, a *Agent, w *world) {
+				w.tell(ready())
+				time.Sleep(5 * time.Minute)
+				w.expect(t, string(c.want))
+				if got := w.told(); !slices.Equal(got, []string{kube.EventCannotAttach}) {
+					t.Errorf("Events %v", got)
+				}
+				if m := w.events[0].Message; !strings.HasPrefix(m, string(c.want)+": ") || !w.events[0].Warning {
+					t.Errorf("the Event says %q", m)
+				}
+				if n := a.view.Load().Ejects; n != 0 {
+					t.Errorf("%d ejects of what was never attached", n)
 				}
 			})
 		})

@@ -28,6 +28,7 @@ type world struct {
 	start   time.Time
 	state   sched.State
 	checks  []sched.Check
+	refuses error // what an attach fails of
 	support policy.LimitSupport
 	limits  []policy.Limit
 	places  map[string]Place
@@ -99,6 +100,9 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 	defer w.mu.Unlock()
 	if w.state.Ops != "" && !sched.IsOurs(w.state.Ops) {
 		return nil, &sched.Error{Reason: sched.ForeignScheduler, Err: errors.New(w.state.Ops)}
+	}
+	if w.refuses != nil {
+		return nil, w.refuses
 	}
 	e := &fakeEngine{world: w, adopted: w.state.Attached}
 	if !e.adopted {

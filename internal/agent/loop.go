@@ -214,7 +214,7 @@ func obstacleOf(err error) *obstacle {
 	if e, ok := errors.AsType[*sched.Error](err); ok {
 		return &obstacle{e.Reason, fmt.Sprintf("%v; %s", e.Err, e.Fix)}
 	}
-	return &obstacle{sched.EjectedError, err.Error()}
+	return &obstacle{sched.AttachFailed, err.Error()}
 }
 
 // finish takes up what was attached, or what is in the way.

@@ -316,6 +316,8 @@ func (s *supervisor) face(o *obstacle) {
 		s.warn(kube.EventLimitNotEnforced, o.Message)
 	case slices.Contains(unsupported, o.Reason):
 		s.warn(kube.EventKernelUnsupported, string(o.Reason)+": "+o.Message)
+	default:
+		s.warn(kube.EventCannotAttach, string(o.Reason)+": "+o.Message)
 	}
 }
 

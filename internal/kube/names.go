@@ -45,6 +45,7 @@ const (
 	EventCriticalOverCapacity = "CriticalOverCapacity" // on the pod that has no fence
 	EventForeignScheduler     = "ForeignScheduler"
 	EventKernelUnsupported    = "KernelUnsupported"
+	EventCannotAttach         = "CannotAttach" // for want of a bpffs or a right, or an attach failed
 	EventLimitNotEnforced     = "LimitNotEnforced"
 	EventEjectLatched         = "EjectLatched"
 )
