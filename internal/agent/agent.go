@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,9 +104,17 @@ func (a *Agent) follow(ctx context.Context, what string, run func() error) {
 // SafeModeFile is the file below dir whose presence is safe mode.
 func SafeModeFile(dir string) string { return filepath.Join(dir, "safe-mode") }
 
-func (l *loop) isSafe() bool {
-	_, err := os.Stat(SafeModeFile(l.Config.RunDir))
-	return err == nil || l.snapshot.Node.SafeMode
+// safeBy is what asks for safe mode, "" if nothing does.
+func (l *loop) safeBy() string {
+	var by []string
+	if l.snapshot.Node.SafeMode {
+		by = append(by, "the node's annotation "+kube.SafeModeAnnotation)
+	}
+	file := SafeModeFile(l.Config.RunDir)
+	if _, err := os.Stat(file); err == nil {
+		by = append(by, "the file "+file)
+	}
+	return strings.Join(by, " and ")
 }
 
 func (a *Agent) newLoop(ejects ejectRecord) *loop {

@@ -66,6 +66,13 @@ func TestSafeMode(t *testing.T) {
 		if w.state.Attached || w.engine != kube.EngineSafe {
 			t.Errorf("state %+v, label %s", w.state, w.engine)
 		}
+		const annotation = "safe mode is on, by the node's annotation temper.dev/safe-mode"
+		if m := w.now().Message; m != annotation {
+			t.Errorf("the condition says %q", m)
+		}
+		if m := w.lastEvent(kube.EventSafeModeOn); m != annotation+": the agent lets go of this node" {
+			t.Errorf("the Event says %q", m)
+		}
 		w.tell(ready())
 		time.Sleep(time.Second)
 		w.expect(t, ReasonAttached)
@@ -76,6 +83,14 @@ func TestSafeMode(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.expect(t, ReasonSafeMode)
+		if m := w.now().Message; m != "safe mode is on, by the file "+file {
+			t.Errorf("the condition says %q", m)
+		}
+		w.tell(s)
+		if m := w.now().Message; m != annotation+" and the file "+file {
+			t.Errorf("the condition says %q", m)
+		}
+		w.tell(ready())
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}

@@ -334,6 +334,19 @@ func (w *world) told() (reasons []string) {
 	return reasons
 }
 
+// lastEvent is what the last Event of that reason says.
+func (w *world) lastEvent(reason string) (message string) {
+	synctest.Wait()
+	w.do(func() {
+		for _, e := range w.events {
+			if e.Reason == reason {
+				message = e.Message
+			}
+		}
+	})
+	return message
+}
+
 func (w *world) count(of *[]time.Duration) (n int) {
 	synctest.Wait()
 	w.do(func() { n = len(*of) })

@@ -120,7 +120,7 @@ func (l *loop) sight() sight {
 	node := l.snapshot.Node
 	thisBoot := node.BootID == "" || l.Machine.BootID == "" || node.BootID == l.Machine.BootID
 	return sight{
-		now: l.Machine.Uptime(), safe: l.isSafe(), ready: l.known && node.Ready && thisBoot,
+		now: l.Machine.Uptime(), safeBy: l.safeBy(), ready: l.known && node.Ready && thisBoot,
 		state: l.state, busy: l.busy, refused: l.refused,
 	}
 }

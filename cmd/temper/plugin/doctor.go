@@ -247,8 +247,21 @@ func agentCheck(n node, now time.Time) check {
 
 func safeModeCheck(n node, now time.Time) check {
 	out := check{Subject: n.Name, Name: "safe mode", Outcome: passed, Detail: "off"}
-	reason, _, since := n.reason()
-	if !n.SafeMode && (n.engine() != kube.EngineSafe || reason == agent.ReasonEjectLatched) {
+	reason, message, since := n.reason()
+	on := n.engine() == kube.EngineSafe && reason != agent.ReasonEjectLatched
+	switch {
+	case !n.SafeMode && !on:
+		return out
+	case !on && n.away():
+		out.Outcome, out.Detail = skipped, "asked for by the annotation: an agent that comes heeds it"
+		return out
+	case !on:
+		out.Outcome, out.Detail = failed, "asked for by the annotation, and not on: "+strings.TrimSuffix(reason+": "+message, ": ")
+		out.Fix = fmt.Sprintf("kubectl -n %s logs %s; on the node: temper safe-mode on, which says who holds it", n.agent.Namespace, n.agent.Name)
+		return out
+	case n.taken():
+		out.Outcome, out.Detail = failed, "on, and Temper is attached: "+message
+		out.Fix = "temper stop on the node, which ends a temper run"
 		return out
 	}
 	out.Detail = "on for " + age(since, now)
