@@ -153,6 +153,7 @@ type loop struct {
 	due       *time.Timer   // for changes that wait for others
 
 	super    supervisor
+	noRecord bool // of ejects is on disk
 	snapshot kube.Snapshot
 	known    bool // the API server was heard of once
 

@@ -31,6 +31,7 @@ type world struct {
 	refuses error // what an attach fails of
 	support policy.LimitSupport
 	limits  []policy.Limit
+	unheld  uint64 // of the kernel side's limits
 	places  map[string]Place
 	cpus    int
 	blind   bool // cgroups cannot be read
@@ -170,9 +171,13 @@ func (e *fakeEngine) Detach() error {
 	return nil
 }
 
+func (e *fakeEngine) LimitsNotHeld() (n uint64, err error) {
+	e.do(func() { n = e.unheld })
+	return n, nil
+}
+
 func (e *fakeEngine) Stats() (sched.Stats, error)         { return sched.Stats{}, nil }
 func (e *fakeEngine) Limits() ([]sched.LimitStats, error) { return nil, nil }
-func (e *fakeEngine) LimitsNotHeld() (uint64, error)      { return 0, nil }
 func (e *fakeEngine) SetLimit(policy.Limit) error         { return nil }
 func (e *fakeEngine) Adopted() bool                       { return e.adopted }
 func (e *fakeEngine) Close() error                        { return nil }

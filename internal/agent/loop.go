@@ -84,6 +84,9 @@ func (l *loop) tick(ctx context.Context) {
 	if l.look() {
 		l.do(ctx, l.super.step(l.sight()))
 	}
+	if !l.super.held {
+		l.unheld = 0 // it was of that attach
+	}
 	if l.super.held && time.Since(l.beatAt) >= l.Config.DeadMan/Heartbeats {
 		l.note("write heartbeat", l.engine.Heartbeat())
 		l.beatAt = time.Now()
@@ -231,7 +234,7 @@ func (l *loop) finish(out outcome) {
 		l.release() // a temper run may succeed
 		return
 	}
-	l.engine, l.refused, l.unheld = out.engine, nil, 0
+	l.engine, l.refused = out.engine, nil
 	l.attachN++
 	l.counts.attach.Observe(out.took)
 	l.super.attached(l.engine.Adopted(), out.took)
@@ -302,11 +305,25 @@ func (l *loop) settle() {
 		l.counts.ejects[r]++
 	}
 	l.super.endings = nil
-	if l.super.record.unsaved {
-		l.note("save record of ejects", l.super.record.save(l.Config.RunDir))
-	}
+	l.keepEjects()
 	l.publish()
 	l.measure()
+}
+
+// keepEjects has the record on disk be what it shall be after a restart.
+func (l *loop) keepEjects() {
+	switch {
+	case l.super.isClear(l.state):
+		if l.noRecord {
+			return
+		}
+		err := removeEjects(l.Config.RunDir)
+		l.note("remove record of ejects", err)
+		l.noRecord = err == nil
+	case l.super.record.unsaved:
+		l.noRecord = false
+		l.note("save record of ejects", l.super.record.save(l.Config.RunDir))
+	}
 }
 
 // publish marks the node when what holds has changed.

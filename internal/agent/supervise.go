@@ -232,6 +232,11 @@ func (s *supervisor) makeSafe(in sight) action {
 	return nothing
 }
 
+// isClear tells that safe mode has the node, and nothing of ours is left there.
+func (s *supervisor) isClear(state sched.State) bool {
+	return s.safe && !s.held && !s.lost && !state.Attached && state.Exit == nil
+}
+
 // aim goes for an attach as soon as one may be tried.
 func (s *supervisor) aim(in sight) (action, verdict) {
 	switch {
