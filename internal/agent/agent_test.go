@@ -380,6 +380,37 @@ func TestServerAway(t *testing.T) {
 	})
 }
 
+// TestFailedWritesAreCounted: a condition that cannot be written shows where it
+// is not needed to be seen.
+func TestFailedWritesAreCounted(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		const name = "temper_node_writes_failed_total "
+		if got := scraped(a, name); got != name+"0" {
+			t.Errorf("while all is well: %q", got)
+		}
+		w.do(func() { w.deaf = true })
+		time.Sleep(time.Minute)
+		if got := scraped(a, name); got != name+"2" { // each try hangs for 20 s, and the next comes within 10
+			t.Errorf("after a minute without an answer: %q", got)
+		}
+	})
+}
+
+// scraped is the line of the metrics that begins so.
+func scraped(a *Agent, begin string) string {
+	synctest.Wait()
+	r := httptest.NewRecorder()
+	a.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(r.Body.String()) {
+		if strings.HasPrefix(line, begin) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
 // TestPodStorm: 500 pods a second come one by one; each is in force within 10 ms.
 func TestPodStorm(t *testing.T) {
 	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
