@@ -118,8 +118,11 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 }
 
 // preflight answers what preflight.json says, else that all is well.
-func (k kernel) preflight() []sched.Check {
-	checks := []sched.Check{{Name: "sched_ext in the kernel", OK: true, Detail: "7.2.13"}}
+func (k kernel) preflight(pinDir string) []sched.Check {
+	checks := []sched.Check{
+		{Name: "sched_ext in the kernel", OK: true, Detail: "7.2.13"},
+		{Name: "bpffs to pin the scheduler in", OK: true, Detail: filepath.Dir(pinDir)},
+	}
 	if text, err := os.ReadFile(filepath.Join(k.dir, "preflight.json")); err == nil {
 		if err := json.Unmarshal(text, &checks); err != nil {
 			panic(err)
@@ -142,7 +145,7 @@ func (k kernel) limitSupport() (policy.LimitSupport, error) {
 }
 
 func (k kernel) attach(_ context.Context, cfg sched.Config) (engine, error) {
-	for _, c := range k.preflight() {
+	for _, c := range k.preflight(cfg.PinDir) {
 		if !c.OK {
 			return nil, &refusal{c.Reason, c.Fix, errors.New(c.Detail)}
 		}

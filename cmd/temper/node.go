@@ -24,7 +24,7 @@ type node struct {
 	stdout, stderr io.Writer
 	log            *slog.Logger
 
-	preflight func() []sched.Check
+	preflight func(pinDir string) []sched.Check
 	attach    func(context.Context, sched.Config) (engine, error)
 	// open also finds what an ejected scheduler left pinned.
 	open      func(pinDir string) (engine, error)
@@ -72,7 +72,7 @@ func liveNode() node {
 		stdout:    os.Stdout,
 		stderr:    os.Stderr,
 		log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		preflight: func() []sched.Check { return sched.Preflight(sched.DefaultPinDir) },
+		preflight: sched.Preflight,
 		attach: func(ctx context.Context, cfg sched.Config) (engine, error) {
 			s, err := sched.Attach(ctx, cfg)
 			if err != nil {
