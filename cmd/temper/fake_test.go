@@ -107,7 +107,16 @@ func (k kernel) node() node {
 		sysfs:   filepath.Join(k.dir, "sys"),
 		cgroups: filepath.Join(k.dir, "cgroup"),
 		runDir:  filepath.Join(k.dir, "run"),
+		letGo:   k.letGo(),
 	}
+}
+
+// letGo is longer than any script, unless the file hurry is there.
+func (k kernel) letGo() time.Duration {
+	if _, err := os.Stat(filepath.Join(k.dir, "hurry")); err == nil {
+		return 100 * time.Millisecond
+	}
+	return time.Minute
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/policy"
@@ -35,6 +36,8 @@ type node struct {
 	sysfs   string // where topology.Read looks
 	cgroups string // where the cgroup hierarchy is mounted
 	runDir  string // locks and the record of the plan in force
+
+	letGo time.Duration // how long an agent may take to leave off
 
 	unmeasured bool // run without the probe
 }
@@ -93,6 +96,7 @@ func liveNode() node {
 		sysfs:     topology.Root,
 		cgroups:   cgroup.Root,
 		runDir:    "/run/temper",
+		letGo:     letGoWithin,
 	}
 }
 

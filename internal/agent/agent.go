@@ -157,6 +157,7 @@ type loop struct {
 	snapshot kube.Snapshot
 	known    bool // the API server was heard of once
 
+	here    *Lock  // says that an agent runs
 	lock    *Lock  // on the node, from an attach to the detach
 	engine  Engine // nil while no scheduler is held, or remains to be read
 	state   sched.State
@@ -212,6 +213,9 @@ func (l *loop) close() error {
 		}
 	}
 	defer l.release()
+	if l.here != nil {
+		defer l.here.Release()
+	}
 	if l.engine == nil {
 		return nil
 	}

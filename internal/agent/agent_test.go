@@ -250,7 +250,7 @@ func TestBusyNodeIsSaidOnce(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
 			var run *Lock
-			play(t, func(c *Config) { run, _ = HoldNode(c.RunDir) }, func(w *world) {
+			play(t, func(c *Config) { run, _ = HoldNode(c.RunDir, AsRun) }, func(w *world) {
 				if attached {
 					w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name}
 				}

@@ -189,7 +189,7 @@ func TestSafeModeForgetsEjects(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.run {
-				lock, err := HoldNode(dir)
+				lock, err := HoldNode(dir, AsRun)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -116,7 +116,7 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 // run attaches as a temper run does, which holds the node until the release.
 func (w *world) run(t *testing.T, dir string) *Lock {
 	t.Helper()
-	lock, err := HoldNode(dir)
+	lock, err := HoldNode(dir, AsRun)
 	if err != nil {
 		t.Fatal(err)
 	}

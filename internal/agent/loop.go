@@ -93,6 +93,7 @@ func (l *loop) tick(ctx context.Context) {
 	}
 	if time.Since(l.refreshedAt) >= refreshEvery {
 		l.refreshedAt = time.Now()
+		l.attend()
 		l.looked, l.surveyed = false, false
 		l.mark()
 		l.holdLimits()
@@ -168,7 +169,7 @@ func (l *loop) hold() bool {
 	if l.lock != nil {
 		return true
 	}
-	lock, err := HoldNode(l.Config.RunDir)
+	lock, err := HoldNode(l.Config.RunDir, AsAgent)
 	if busy, ok := errors.AsType[*BusyError](err); ok {
 		l.super.taken(l.Machine.Uptime(), busy.Owner)
 		return false
@@ -176,6 +177,16 @@ func (l *loop) hold() bool {
 	l.note("hold node", err) // without it: a run directory that cannot be written is no reason to do less
 	l.lock = lock
 	return true
+}
+
+// attend leaves word that an agent is here.
+func (l *loop) attend() {
+	if l.here != nil {
+		return
+	}
+	var err error
+	l.here, err = Attend(l.Config.RunDir)
+	l.note("say that an agent is here", err)
 }
 
 // release lets a temper run, or another agent, have the node.
