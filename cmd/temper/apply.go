@@ -32,7 +32,7 @@ and reason of each error, and the plan in force stays.`,
 		if err != nil {
 			return err
 		}
-		if err := n.checkLimits(plan); err != nil {
+		if err := n.checkLimits(plan, pinDir(cmd)); err != nil {
 			return err
 		}
 		if *dryRun {

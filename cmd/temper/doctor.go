@@ -21,11 +21,12 @@ fails its reason, which is one word of a closed list, and the way out.
 
 Nothing is attached or changed. The exit code is that of the first check that
 fails: 6 if this node cannot run Temper, 5 if another scheduler holds it.`,
-		Args: cobra.NoArgs,
+		Example: "  temper doctor\n  temper doctor -o json | jq '.[] | select(.ok | not)'",
+		Args:    cobra.NoArgs,
 	}
 	format := outputFlag(cmd)
-	cmd.RunE = action(func(*cobra.Command) error {
-		checks := n.preflight()
+	cmd.RunE = action(func(cmd *cobra.Command) error {
+		checks := n.preflight(pinDir(cmd))
 		var err error
 		if *format == outputJSON {
 			err = writeJSON(n.stdout, checks)

@@ -97,6 +97,8 @@ func codeOf(r sched.Reason) int {
 	switch r {
 	case sched.ForeignScheduler:
 		return exitForeign
+	case sched.AttachFailed:
+		return exitError
 	case sched.LimitsNotHeld:
 		return exitPlan
 	case sched.EjectedStall, sched.EjectedError, sched.EjectedSysRq, sched.AgentStale:

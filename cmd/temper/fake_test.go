@@ -107,7 +107,16 @@ func (k kernel) node() node {
 		sysfs:   filepath.Join(k.dir, "sys"),
 		cgroups: filepath.Join(k.dir, "cgroup"),
 		runDir:  filepath.Join(k.dir, "run"),
+		letGo:   k.letGo(),
 	}
+}
+
+// letGo is longer than any script, unless the file hurry is there.
+func (k kernel) letGo() time.Duration {
+	if _, err := os.Stat(filepath.Join(k.dir, "hurry")); err == nil {
+		return 100 * time.Millisecond
+	}
+	return time.Minute
 }
 
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
@@ -118,8 +127,11 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 }
 
 // preflight answers what preflight.json says, else that all is well.
-func (k kernel) preflight() []sched.Check {
-	checks := []sched.Check{{Name: "sched_ext in the kernel", OK: true, Detail: "7.2.13"}}
+func (k kernel) preflight(pinDir string) []sched.Check {
+	checks := []sched.Check{
+		{Name: "sched_ext in the kernel", OK: true, Detail: "7.2.13"},
+		{Name: "bpffs to pin the scheduler in", OK: true, Detail: filepath.Dir(pinDir)},
+	}
 	if text, err := os.ReadFile(filepath.Join(k.dir, "preflight.json")); err == nil {
 		if err := json.Unmarshal(text, &checks); err != nil {
 			panic(err)
@@ -142,10 +154,17 @@ func (k kernel) limitSupport() (policy.LimitSupport, error) {
 }
 
 func (k kernel) attach(_ context.Context, cfg sched.Config) (engine, error) {
-	for _, c := range k.preflight() {
+	for _, c := range k.preflight(cfg.PinDir) {
 		if !c.OK {
 			return nil, &refusal{c.Reason, c.Fix, errors.New(c.Detail)}
 		}
+	}
+	if text, err := os.ReadFile(filepath.Join(k.dir, "refusal.json")); err == nil {
+		var c sched.Check
+		if err := json.Unmarshal(text, &c); err != nil {
+			panic(err)
+		}
+		return nil, translate(&sched.Error{Reason: c.Reason, Fix: c.Fix, Err: errors.New(c.Detail)})
 	}
 	e := &scripted{kernel: k}
 	return e, k.update(func(h *held) error {

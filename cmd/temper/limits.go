@@ -16,12 +16,12 @@ import (
 )
 
 // checkLimits refuses a plan that wants all CPU limits held where not all can be.
-func (n node) checkLimits(plan policy.Plan) error {
+func (n node) checkLimits(plan policy.Plan, pinDir string) error {
 	if plan.CPUMax != policy.CPUMaxRefuse {
 		return nil
 	}
 	// What keeps the scheduler off anyway comes first.
-	for _, c := range n.preflight() {
+	for _, c := range n.preflight(pinDir) {
 		if !c.OK {
 			return &refusal{reason: c.Reason, fix: c.Fix, err: errors.New(c.Detail)}
 		}

@@ -11,7 +11,7 @@ import (
 
 // holdNode makes this process the one that keeps the scheduler alive.
 func holdNode(dir string) (*agent.Lock, error) {
-	l, err := agent.HoldNode(dir)
+	l, err := agent.HoldNode(dir, agent.AsRun)
 	if busy, ok := errors.AsType[*agent.BusyError](err); ok {
 		return nil, &failure{
 			code: exitBusy,

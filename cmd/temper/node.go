@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/temper-sched/temper/internal/cgroup"
 	"github.com/temper-sched/temper/internal/policy"
@@ -24,7 +25,7 @@ type node struct {
 	stdout, stderr io.Writer
 	log            *slog.Logger
 
-	preflight func() []sched.Check
+	preflight func(pinDir string) []sched.Check
 	attach    func(context.Context, sched.Config) (engine, error)
 	// open also finds what an ejected scheduler left pinned.
 	open      func(pinDir string) (engine, error)
@@ -35,6 +36,8 @@ type node struct {
 	sysfs   string // where topology.Read looks
 	cgroups string // where the cgroup hierarchy is mounted
 	runDir  string // locks and the record of the plan in force
+
+	letGo time.Duration // how long an agent may take to leave off
 
 	unmeasured bool // run without the probe
 }
@@ -72,7 +75,7 @@ func liveNode() node {
 		stdout:    os.Stdout,
 		stderr:    os.Stderr,
 		log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		preflight: func() []sched.Check { return sched.Preflight(sched.DefaultPinDir) },
+		preflight: sched.Preflight,
 		attach: func(ctx context.Context, cfg sched.Config) (engine, error) {
 			s, err := sched.Attach(ctx, cfg)
 			if err != nil {
@@ -93,6 +96,7 @@ func liveNode() node {
 		sysfs:     topology.Root,
 		cgroups:   cgroup.Root,
 		runDir:    "/run/temper",
+		letGo:     letGoWithin,
 	}
 }
 

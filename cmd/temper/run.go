@@ -75,7 +75,7 @@ func (n node) run(ctx context.Context, file string, cfg sched.Config) error {
 		return err
 	}
 	cfg.CPUs = top.CPUs
-	if err := n.checkLimits(plan); err != nil {
+	if err := n.checkLimits(plan, cfg.PinDir); err != nil {
 		return err
 	}
 	e, err := n.attach(ctx, cfg)

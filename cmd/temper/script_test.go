@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/temper-sched/temper/cmd/temper/plugin"
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -56,6 +58,7 @@ func TestScripts(t *testing.T) {
 			"eject":  eject,
 			"busy":   busy,
 			"await":  await,
+			"agent":  playAgent,
 		},
 	})
 }
@@ -162,6 +165,48 @@ func told(ts *testscript.TestScript, _ bool, args []string) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	ts.Fatalf("told of %v, want %v", got, args)
+}
+
+// agent comes|heeds|dies plays a node agent: it attaches and holds the node, lets
+// go of it once safe mode is asked for, or dies and leaves the scheduler attached.
+func playAgent(ts *testscript.TestScript, _ bool, args []string) {
+	k := scriptKernel(ts)
+	dir := k.node().runDir
+	switch args[0] {
+	case "comes":
+		here, err := agent.Attend(dir)
+		ts.Check(err)
+		node, err := agent.HoldNode(dir, agent.AsAgent)
+		ts.Check(err)
+		agents.Store(dir, []*agent.Lock{node, here})
+		ts.Check(k.update(func(h *held) error {
+			h.State = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, EnableSeq: 1, DeadMan: 30 * time.Second, HeartbeatAge: 12 * time.Second}
+			return nil
+		}))
+	case "heeds":
+		go func() {
+			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+				if _, err := os.Stat(agent.SafeModeFile(dir)); err == nil {
+					break
+				}
+			}
+			_ = k.update(func(h *held) error { h.end(sched.Stopped, "safe mode"); return nil }) // else the script fails
+			leave(dir, 1)
+		}()
+	case "dies":
+		leave(dir, 2)
+	}
+}
+
+// agents are the locks of those that are played, by their directories.
+var agents sync.Map
+
+// leave releases the first locks.
+func leave(dir string, n int) {
+	locks, _ := agents.Load(dir)
+	for _, l := range locks.([]*agent.Lock)[:n] {
+		l.Release()
+	}
 }
 
 // await GENERATION returns when a plan of that generation is in force and

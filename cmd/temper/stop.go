@@ -27,7 +27,8 @@ func newStop(n node) *cobra.Command {
 scheduler runs the node. A "temper run" that watches ends, too.
 
 Stopping what is not attached is no error. Another scheduler is left alone.`,
-		Args: cobra.NoArgs,
+		Example: "  temper stop",
+		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = action(func(cmd *cobra.Command) error { return n.stop(cmd.Context(), pinDir(cmd)) })
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,9 +104,17 @@ func (a *Agent) follow(ctx context.Context, what string, run func() error) {
 // SafeModeFile is the file below dir whose presence is safe mode.
 func SafeModeFile(dir string) string { return filepath.Join(dir, "safe-mode") }
 
-func (l *loop) isSafe() bool {
-	_, err := os.Stat(SafeModeFile(l.Config.RunDir))
-	return err == nil || l.snapshot.Node.SafeMode
+// safeBy is what asks for safe mode, "" if nothing does.
+func (l *loop) safeBy() string {
+	var by []string
+	if l.snapshot.Node.SafeMode {
+		by = append(by, "the node's annotation "+kube.SafeModeAnnotation)
+	}
+	file := SafeModeFile(l.Config.RunDir)
+	if _, err := os.Stat(file); err == nil {
+		by = append(by, "the file "+file)
+	}
+	return strings.Join(by, " and ")
 }
 
 func (a *Agent) newLoop(ejects ejectRecord) *loop {
@@ -144,9 +153,11 @@ type loop struct {
 	due       *time.Timer   // for changes that wait for others
 
 	super    supervisor
+	noRecord bool // of ejects is on disk
 	snapshot kube.Snapshot
 	known    bool // the API server was heard of once
 
+	here    *Lock  // says that an agent runs
 	lock    *Lock  // on the node, from an attach to the detach
 	engine  Engine // nil while no scheduler is held, or remains to be read
 	state   sched.State
@@ -202,6 +213,9 @@ func (l *loop) close() error {
 		}
 	}
 	defer l.release()
+	if l.here != nil {
+		defer l.here.Release()
+	}
 	if l.engine == nil {
 		return nil
 	}

@@ -5,12 +5,14 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +66,13 @@ func TestSafeMode(t *testing.T) {
 		if w.state.Attached || w.engine != kube.EngineSafe {
 			t.Errorf("state %+v, label %s", w.state, w.engine)
 		}
+		const annotation = "safe mode is on, by the node's annotation temper.dev/safe-mode"
+		if m := w.now().Message; m != annotation {
+			t.Errorf("the condition says %q", m)
+		}
+		if m := w.lastEvent(kube.EventSafeModeOn); m != annotation+": the agent lets go of this node" {
+			t.Errorf("the Event says %q", m)
+		}
 		w.tell(ready())
 		time.Sleep(time.Second)
 		w.expect(t, ReasonAttached)
@@ -74,147 +83,17 @@ func TestSafeMode(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		w.expect(t, ReasonSafeMode)
+		if m := w.now().Message; m != "safe mode is on, by the file "+file {
+			t.Errorf("the condition says %q", m)
+		}
+		w.tell(s)
+		if m := w.now().Message; m != annotation+" and the file "+file {
+			t.Errorf("the condition says %q", m)
+		}
+		w.tell(ready())
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
-		w.expect(t, ReasonAttached)
-	})
-}
-
-func TestEjectAndBack(t *testing.T) {
-	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
-		w.tell(ready())
-		time.Sleep(time.Second)
-		at := w.since()
-		w.eject(sched.EjectedStall, "runnable task stall: spin[42] failed to run for 10.0s", 0)
-		time.Sleep(700 * time.Millisecond)
-		w.expect(t, string(sched.EjectedStall))
-		if m := w.now().Message; !strings.Contains(m, "spin[42]") {
-			t.Errorf("the condition names no thread: %s", m)
-		}
-		time.Sleep(3 * time.Second)
-		w.expect(t, ReasonAttached)
-		if back := w.attaches[1] - at; back < 1500*time.Millisecond || back > 2500*time.Millisecond {
-			t.Errorf("back after %v", back)
-		}
-		if got := w.told(); !slices.Equal(got, []string{kube.EventAttached, kube.EventEjected, kube.EventAttached}) {
-			t.Errorf("Events %v", got)
-		}
-	})
-}
-
-// TestUnseenEject: an eject while no agent ran is said and counted by the next
-// one, and not again by those after it.
-func TestUnseenEject(t *testing.T) {
-	dir := t.TempDir()
-	stall := string(sched.EjectedStall)
-	for _, c := range []struct {
-		at     time.Duration // of the eject that the agent finds
-		reason string
-		events []string
-	}{
-		{1, stall, []string{kube.EventEjected}},
-		{1, ReasonAttached, []string{kube.EventAttached}},
-		{2, stall, []string{kube.EventEjected}},
-		{3, stall, []string{kube.EventEjected}},
-		{4, stall, []string{kube.EventEjected}},
-		{5, ReasonEjectLatched, []string{kube.EventEjected, kube.EventEjectLatched}},
-		{5, ReasonEjectLatched, nil},
-	} {
-		set := func(w *world) {
-			w.state = sched.State{Kernel: "disabled", Exit: &sched.Exit{At: c.at, Reason: sched.EjectedStall}}
-		}
-		play(t, func(cfg *Config) { cfg.RunDir = dir }, set, func(t *testing.T, a *Agent, w *world) {
-			w.tell(ready())
-			time.Sleep(time.Second)
-			w.expect(t, c.reason)
-			if got, n := w.told(), a.view.Load().Ejects; !slices.Equal(got, c.events) || n != int(c.at) {
-				t.Errorf("eject %d: Events %v, %d counted", c.at, got, n)
-			}
-		})
-	}
-}
-
-// TestEjectBeforeItsReason: an agent that starts while the kernel has not recorded
-// why it ejects waits for that.
-func TestEjectBeforeItsReason(t *testing.T) {
-	set := func(w *world) { w.state = sched.State{Kernel: disabling, Ops: sched.Name} }
-	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
-		w.tell(ready())
-		time.Sleep(10 * time.Second)
-		w.expect(t, ReasonSettling)
-		w.eject(sched.EjectedStall, "stall", 0)
-		time.Sleep(time.Second)
-		w.expect(t, string(sched.EjectedStall))
-		time.Sleep(time.Second)
-		w.expect(t, ReasonAttached)
-		if got := w.told(); !slices.Equal(got, []string{kube.EventEjected, kube.EventAttached}) {
-			t.Errorf("Events %v", got)
-		}
-	})
-}
-
-// TestLateReason: the kernel records why long after the scheduler is gone.
-func TestLateReason(t *testing.T) {
-	for name, delay := range map[string]time.Duration{"1.5 s": 1500 * time.Millisecond, "never": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
-				w.tell(ready())
-				time.Sleep(time.Second)
-				go w.eject(sched.AgentStale, "no heartbeat", delay)
-				time.Sleep(time.Second)
-				if c := w.now(); c.Ready || !strings.Contains(c.Message, "not recorded why yet") {
-					t.Errorf("after a second: %+v", c)
-				}
-				time.Sleep(5 * time.Second)
-				w.expect(t, ReasonAttached)
-				var last kube.Event
-				for _, e := range w.events {
-					if e.Reason == kube.EventEjected {
-						last = e
-					}
-				}
-				want := "no reason was recorded"
-				if delay < time.Minute {
-					want = "AgentStale: no heartbeat"
-				}
-				if !strings.Contains(last.Message, want) {
-					t.Errorf("the last Event says %q, want %q", last.Message, want)
-				}
-				time.Sleep(delay)
-			})
-		})
-	}
-}
-
-func TestFiveEjectsLatch(t *testing.T) {
-	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
-		w.tell(ready())
-		for range 5 {
-			time.Sleep(time.Minute)
-			w.expect(t, ReasonAttached)
-			w.eject(sched.EjectedError, "bug", 0)
-		}
-		time.Sleep(time.Hour)
-		w.expect(t, ReasonEjectLatched)
-		if n := w.count(&w.attaches); n != 5 {
-			t.Errorf("attached %d times, want 5", n)
-		}
-		for _, c := range []struct {
-			build   string
-			latched bool
-		}{{"b1", true}, {"b2", false}} {
-			r, err := loadEjects(a.Config.RunDir, c.build, 3*time.Hour)
-			if err != nil || r.Latched != c.latched || r.Last == 0 {
-				t.Errorf("an agent of build %s finds %+v, %v", c.build, r, err)
-			}
-		}
-		s := ready()
-		s.Node.SafeMode = true
-		w.tell(s)
-		w.expect(t, ReasonSafeMode)
-		w.tell(ready())
 		time.Sleep(time.Second)
 		w.expect(t, ReasonAttached)
 	})
@@ -267,6 +146,41 @@ func TestUnfitNodeIsReady(t *testing.T) {
 				w.expect(t, want)
 				if got := w.told()[0]; got != kube.EventKernelUnsupported {
 					t.Errorf("first Event %s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatForbidsAnAttach is what the node says where nothing is wrong with its
+// kernel: a reason that fits, which is no eject, and one Event.
+func TestWhatForbidsAnAttach(t *testing.T) {
+	check := func(r sched.Reason) func(*world) {
+		return func(w *world) { w.checks = []sched.Check{{Name: "node", Reason: r, Detail: "not here"}} }
+	}
+	refuse := func(err error) func(*world) { return func(w *world) { w.refuses = err } }
+	for name, c := range map[string]struct {
+		set  func(*world)
+		want sched.Reason
+	}{
+		"no bpffs":         {check(sched.NoBPFFS), sched.NoBPFFS},
+		"no capability":    {check(sched.MissingCapability), sched.MissingCapability},
+		"seccomp":          {refuse(&sched.Error{Reason: sched.Denied, Err: syscall.EPERM, Fix: "see the profile"}), sched.Denied},
+		"nobody knows why": {refuse(errors.New("pin link: no space left on device")), sched.AttachFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, asIs, c.set, func(t *testing.T, a *Agent, w *world) {
+				w.tell(ready())
+				time.Sleep(5 * time.Minute)
+				w.expect(t, string(c.want))
+				if got := w.told(); !slices.Equal(got, []string{kube.EventCannotAttach}) {
+					t.Errorf("Events %v", got)
+				}
+				if m := w.events[0].Message; !strings.HasPrefix(m, string(c.want)+": ") || !w.events[0].Warning {
+					t.Errorf("the Event says %q", m)
+				}
+				if n := a.view.Load().Ejects; n != 0 {
+					t.Errorf("%d ejects of what was never attached", n)
 				}
 			})
 		})
@@ -336,7 +250,7 @@ func TestBusyNodeIsSaidOnce(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("attached %v", attached), func(t *testing.T) {
 			var run *Lock
-			play(t, func(c *Config) { run, _ = HoldNode(c.RunDir) }, func(w *world) {
+			play(t, func(c *Config) { run, _ = HoldNode(c.RunDir, AsRun) }, func(w *world) {
 				if attached {
 					w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name}
 				}
@@ -408,6 +322,39 @@ func TestRefusedLimit(t *testing.T) {
 	})
 }
 
+// TestLimitsNotHeldAreOfTheAttach: once the scheduler is off, by safe mode or by
+// an eject, no limit is without a place in it.
+func TestLimitsNotHeldAreOfTheAttach(t *testing.T) {
+	safe := ready()
+	safe.Node.SafeMode = true
+	for name, end := range map[string]func(*world){
+		"safe mode": func(w *world) { w.tell(safe) },
+		"eject":     func(w *world) { w.eject(sched.EjectedStall, "stall", 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, asIs, func(w *world) { w.unheld = 3 }, func(t *testing.T, a *Agent, w *world) {
+				count := func() uint64 { synctest.Wait(); return a.view.Load().LimitsNotHeld }
+				w.tell(ready())
+				time.Sleep(3 * time.Second)
+				if n := count(); n != 3 {
+					t.Fatalf("attached, %d are not held, want 3", n)
+				}
+				end(w)
+				time.Sleep(time.Second)
+				if n := count(); n != 0 {
+					t.Errorf("off, %d are not held", n)
+				}
+				w.tell(ready())
+				time.Sleep(5 * time.Second)
+				w.expect(t, ReasonAttached)
+				if n := count(); n != 3 {
+					t.Errorf("attached again, %d are not held, want 3", n)
+				}
+			})
+		})
+	}
+}
+
 // TestServerAway: a server that hangs delays neither heartbeats nor plans, and
 // hears the last word when it is back.
 func TestServerAway(t *testing.T) {
@@ -431,6 +378,37 @@ func TestServerAway(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		w.expect(t, ReasonAttached)
 	})
+}
+
+// TestFailedWritesAreCounted: a condition that cannot be written shows where it
+// is not needed to be seen.
+func TestFailedWritesAreCounted(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		const name = "temper_node_writes_failed_total "
+		if got := scraped(a, name); got != name+"0" {
+			t.Errorf("while all is well: %q", got)
+		}
+		w.do(func() { w.deaf = true })
+		time.Sleep(time.Minute)
+		if got := scraped(a, name); got != name+"2" { // each try hangs for 20 s, and the next comes within 10
+			t.Errorf("after a minute without an answer: %q", got)
+		}
+	})
+}
+
+// scraped is the line of the metrics that begins so.
+func scraped(a *Agent, begin string) string {
+	synctest.Wait()
+	r := httptest.NewRecorder()
+	a.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(r.Body.String()) {
+		if strings.HasPrefix(line, begin) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }
 
 // TestPodStorm: 500 pods a second come one by one; each is in force within 10 ms.

@@ -16,7 +16,10 @@ import (
 )
 
 // ejectRecord is what a restart of the agent must not forget: another process of
-// the same build has the same fault. A reboot forgets it.
+// the same build has the same fault. A reboot forgets it, and so does safe mode
+// once the node is off: a person has asked for that and knows, and what is
+// installed afterwards shall not be latched by what was there before. No agent can
+// have itself forget: it may not write its node's annotations.
 type ejectRecord struct {
 	Build   string          `json:"build"`
 	Latched bool            `json:"latched"`
@@ -61,6 +64,18 @@ func (r *ejectRecord) open() {
 
 func ejectFile(dir string) string { return filepath.Join(dir, "ejects.json") }
 
+func freshEjectFile(dir string) string { return ejectFile(dir) + ".new" }
+
+// removeEjects leaves nothing of a record, whoever wrote it.
+func removeEjects(dir string) error {
+	for _, file := range []string{ejectFile(dir), freshEjectFile(dir)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove record of ejects: %w", err)
+		}
+	}
+	return nil
+}
+
 // loadEjects returns what was recorded for this build since the boot. A file that
 // cannot be read counts as none, and the error says so.
 func loadEjects(dir, build string, now time.Duration) (ejectRecord, error) {
@@ -103,7 +118,7 @@ func (r *ejectRecord) save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create run directory: %w", err)
 	}
-	fresh := ejectFile(dir) + ".new"
+	fresh := freshEjectFile(dir)
 	if err := os.WriteFile(fresh, text, 0o644); err != nil {
 		return fmt.Errorf("write record of ejects: %w", err)
 	}

@@ -28,8 +28,10 @@ type world struct {
 	start   time.Time
 	state   sched.State
 	checks  []sched.Check
+	refuses error // what an attach fails of
 	support policy.LimitSupport
 	limits  []policy.Limit
+	unheld  uint64 // of the kernel side's limits
 	places  map[string]Place
 	cpus    int
 	blind   bool // cgroups cannot be read
@@ -100,6 +102,9 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 	if w.state.Ops != "" && !sched.IsOurs(w.state.Ops) {
 		return nil, &sched.Error{Reason: sched.ForeignScheduler, Err: errors.New(w.state.Ops)}
 	}
+	if w.refuses != nil {
+		return nil, w.refuses
+	}
 	e := &fakeEngine{world: w, adopted: w.state.Attached}
 	if !e.adopted {
 		w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, DeadMan: cfg.DeadMan}
@@ -111,7 +116,7 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 // run attaches as a temper run does, which holds the node until the release.
 func (w *world) run(t *testing.T, dir string) *Lock {
 	t.Helper()
-	lock, err := HoldNode(dir)
+	lock, err := HoldNode(dir, AsRun)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,9 +171,13 @@ func (e *fakeEngine) Detach() error {
 	return nil
 }
 
+func (e *fakeEngine) LimitsNotHeld() (n uint64, err error) {
+	e.do(func() { n = e.unheld })
+	return n, nil
+}
+
 func (e *fakeEngine) Stats() (sched.Stats, error)         { return sched.Stats{}, nil }
 func (e *fakeEngine) Limits() ([]sched.LimitStats, error) { return nil, nil }
-func (e *fakeEngine) LimitsNotHeld() (uint64, error)      { return 0, nil }
 func (e *fakeEngine) SetLimit(policy.Limit) error         { return nil }
 func (e *fakeEngine) Adopted() bool                       { return e.adopted }
 func (e *fakeEngine) Close() error                        { return nil }
@@ -328,6 +337,19 @@ func (w *world) told() (reasons []string) {
 		}
 	})
 	return reasons
+}
+
+// lastEvent is what the last Event of that reason says.
+func (w *world) lastEvent(reason string) (message string) {
+	synctest.Wait()
+	w.do(func() {
+		for _, e := range w.events {
+			if e.Reason == reason {
+				message = e.Message
+			}
+		}
+	})
+	return message
 }
 
 func (w *world) count(of *[]time.Duration) (n int) {

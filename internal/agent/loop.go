@@ -84,12 +84,16 @@ func (l *loop) tick(ctx context.Context) {
 	if l.look() {
 		l.do(ctx, l.super.step(l.sight()))
 	}
+	if !l.super.held {
+		l.unheld = 0 // it was of that attach
+	}
 	if l.super.held && time.Since(l.beatAt) >= l.Config.DeadMan/Heartbeats {
 		l.note("write heartbeat", l.engine.Heartbeat())
 		l.beatAt = time.Now()
 	}
 	if time.Since(l.refreshedAt) >= refreshEvery {
 		l.refreshedAt = time.Now()
+		l.attend()
 		l.looked, l.surveyed = false, false
 		l.mark()
 		l.holdLimits()
@@ -120,7 +124,7 @@ func (l *loop) sight() sight {
 	node := l.snapshot.Node
 	thisBoot := node.BootID == "" || l.Machine.BootID == "" || node.BootID == l.Machine.BootID
 	return sight{
-		now: l.Machine.Uptime(), safe: l.isSafe(), ready: l.known && node.Ready && thisBoot,
+		now: l.Machine.Uptime(), safeBy: l.safeBy(), ready: l.known && node.Ready && thisBoot,
 		state: l.state, busy: l.busy, refused: l.refused,
 	}
 }
@@ -165,7 +169,7 @@ func (l *loop) hold() bool {
 	if l.lock != nil {
 		return true
 	}
-	lock, err := HoldNode(l.Config.RunDir)
+	lock, err := HoldNode(l.Config.RunDir, AsAgent)
 	if busy, ok := errors.AsType[*BusyError](err); ok {
 		l.super.taken(l.Machine.Uptime(), busy.Owner)
 		return false
@@ -173,6 +177,16 @@ func (l *loop) hold() bool {
 	l.note("hold node", err) // without it: a run directory that cannot be written is no reason to do less
 	l.lock = lock
 	return true
+}
+
+// attend leaves word that an agent is here.
+func (l *loop) attend() {
+	if l.here != nil {
+		return
+	}
+	var err error
+	l.here, err = Attend(l.Config.RunDir)
+	l.note("say that an agent is here", err)
 }
 
 // release lets a temper run, or another agent, have the node.
@@ -214,7 +228,7 @@ func obstacleOf(err error) *obstacle {
 	if e, ok := errors.AsType[*sched.Error](err); ok {
 		return &obstacle{e.Reason, fmt.Sprintf("%v; %s", e.Err, e.Fix)}
 	}
-	return &obstacle{sched.EjectedError, err.Error()}
+	return &obstacle{sched.AttachFailed, err.Error()}
 }
 
 // finish takes up what was attached, or what is in the way.
@@ -231,7 +245,7 @@ func (l *loop) finish(out outcome) {
 		l.release() // a temper run may succeed
 		return
 	}
-	l.engine, l.refused, l.unheld = out.engine, nil, 0
+	l.engine, l.refused = out.engine, nil
 	l.attachN++
 	l.counts.attach.Observe(out.took)
 	l.super.attached(l.engine.Adopted(), out.took)
@@ -302,11 +316,25 @@ func (l *loop) settle() {
 		l.counts.ejects[r]++
 	}
 	l.super.endings = nil
-	if l.super.record.unsaved {
-		l.note("save record of ejects", l.super.record.save(l.Config.RunDir))
-	}
+	l.keepEjects()
 	l.publish()
 	l.measure()
+}
+
+// keepEjects has the record on disk be what it shall be after a restart.
+func (l *loop) keepEjects() {
+	switch {
+	case l.super.isClear(l.state):
+		if l.noRecord {
+			return
+		}
+		err := removeEjects(l.Config.RunDir)
+		l.note("remove record of ejects", err)
+		l.noRecord = err == nil
+	case l.super.record.unsaved:
+		l.noRecord = false
+		l.note("save record of ejects", l.super.record.save(l.Config.RunDir))
+	}
 }
 
 // publish marks the node when what holds has changed.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/temper-sched/temper/internal/kube"
@@ -35,6 +36,7 @@ type publisher struct {
 	log     *slog.Logger
 	marks   chan mark
 	news    chan kube.Event
+	failed  atomic.Uint64 // tries to mark the node
 }
 
 func newPublisher(c Cluster, log *slog.Logger) *publisher {
@@ -82,7 +84,13 @@ func (p *publisher) mark(ctx context.Context) {
 			continue
 		}
 		err := errors.Join(p.cluster.SetCondition(ctx, want.condition), p.cluster.SetEngine(ctx, want.engine))
-		if err != nil && !failed && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			p.failed.Add(1)
+		}
+		if err != nil && !failed {
 			p.log.WarnContext(ctx, "node not marked, trying again", "err", err)
 		}
 		failed = err != nil

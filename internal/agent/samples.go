@@ -29,6 +29,7 @@ func (v *view) samples() []metric.Sample {
 		metric.PlanApplyDuration.Counts(v.counts.apply),
 		metric.PodEffective.Counts(v.counts.effective),
 		metric.APIConnected.Is(metric.Flag(v.Connected)),
+		metric.NodeWritesFailed.Is(float64(v.unmarked)),
 	}
 	for _, r := range []sched.Reason{sched.EjectedStall, sched.EjectedError, sched.EjectedSysRq, sched.AgentStale, sched.ForeignScheduler, sched.Stopped} {
 		out = append(out, metric.SchedulerEjects.Is(float64(v.counts.ejects[r]), string(r)))

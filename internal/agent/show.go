@@ -30,8 +30,9 @@ func (c counts) clone() counts {
 // view is what the loop shows others. Nobody changes it any more.
 type view struct {
 	Report
-	counts counts
-	own    bool // the probe runs by its own plan
+	counts   counts
+	unmarked uint64 // tries to mark the node that failed
+	own      bool   // the probe runs by its own plan
 }
 
 // show returns the view of now.
@@ -48,7 +49,7 @@ func (l *loop) show() *view {
 			Topology: l.obs.Topology, State: l.state, Checks: l.checks, Pods: l.obs.Pods, Plan: plan,
 			LimitsNotHeld: l.unheld, Ejects: len(l.super.record.recent(l.Machine.Uptime())),
 		},
-		counts: l.counts.clone(), own: l.measuring.own,
+		counts: l.counts.clone(), unmarked: l.publisher.failed.Load(), own: l.measuring.own,
 	}
 }
 

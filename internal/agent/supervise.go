@@ -44,11 +44,11 @@ const (
 // sight is what the supervision decides from at one moment. Its clock counts
 // from the boot: what is decided does not depend on anybody setting the time.
 type sight struct {
-	now   time.Duration
-	safe  bool // the node's annotation, or the file
-	ready bool // kubelet says so, of this boot
-	state sched.State
-	busy  bool // an attach or a check is under way
+	now    time.Duration
+	safeBy string // what asks for safe mode: the node's annotation, the file; "": nothing
+	ready  bool   // kubelet says so, of this boot
+	state  sched.State
+	busy   bool // an attach or a check is under way
 	// refused is why a limit cannot be held, where all must be.
 	refused *obstacle
 }
@@ -105,7 +105,7 @@ type supervisor struct {
 
 // step looks, and returns what to do.
 func (s *supervisor) step(in sight) action {
-	s.noteSafe(in.safe)
+	s.noteSafe(in.safeBy)
 	s.noteReady(in)
 	s.watch(in)
 	do, v := s.choose(in)
@@ -117,10 +117,11 @@ func (s *supervisor) step(in sight) action {
 }
 
 // noteSafe opens the latch when a person ends safe mode.
-func (s *supervisor) noteSafe(safe bool) {
+func (s *supervisor) noteSafe(by string) {
+	safe := by != ""
 	switch {
 	case safe && !s.safe:
-		s.say(kube.EventSafeModeOn, "safe mode is on: the agent lets go of this node")
+		s.say(kube.EventSafeModeOn, "safe mode is on, by "+by+": the agent lets go of this node")
 	case !safe && s.safe:
 		s.say(kube.EventSafeModeOff, "safe mode is off")
 		s.record.open()
@@ -198,8 +199,8 @@ func isEject(r sched.Reason) bool {
 func (s *supervisor) choose(in sight) (action, verdict) {
 	foreign := in.state.Ops != "" && !sched.IsOurs(in.state.Ops)
 	switch {
-	case in.safe:
-		return s.makeSafe(in), verdict{ReasonSafeMode, "safe mode is on"}
+	case in.safeBy != "":
+		return s.makeSafe(in), verdict{ReasonSafeMode, "safe mode is on, by " + in.safeBy}
 	case s.held && in.refused != nil:
 		return detach, in.refused.verdict()
 	case s.held:
@@ -229,6 +230,11 @@ func (s *supervisor) makeSafe(in sight) action {
 		return detach
 	}
 	return nothing
+}
+
+// isClear tells that safe mode has the node, and nothing of ours is left there.
+func (s *supervisor) isClear(state sched.State) bool {
+	return s.safe && !s.held && !s.lost && !state.Attached && state.Exit == nil
 }
 
 // aim goes for an attach as soon as one may be tried.
@@ -316,6 +322,8 @@ func (s *supervisor) face(o *obstacle) {
 		s.warn(kube.EventLimitNotEnforced, o.Message)
 	case slices.Contains(unsupported, o.Reason):
 		s.warn(kube.EventKernelUnsupported, string(o.Reason)+": "+o.Message)
+	default:
+		s.warn(kube.EventCannotAttach, string(o.Reason)+": "+o.Message)
 	}
 }
 

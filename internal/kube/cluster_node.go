@@ -20,7 +20,7 @@ type NodeState struct {
 	Name, Kernel string
 	Engine       string // its label, "" if none
 	// Annotated tells of the safe-mode annotation, whatever it says; SafeMode
-	// that it says true.
+	// that it asks for it.
 	Annotated, SafeMode bool
 	Condition           *NodeCondition // nil if none
 }
@@ -51,7 +51,7 @@ func nodeState(n *corev1.Node) NodeState {
 	value, annotated := n.Annotations[SafeModeAnnotation]
 	state := NodeState{
 		Name: n.Name, Kernel: n.Status.NodeInfo.KernelVersion, Engine: n.Labels[EngineLabel],
-		Annotated: annotated, SafeMode: value == "true",
+		Annotated: annotated, SafeMode: asksSafeMode(value),
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == ConditionType {

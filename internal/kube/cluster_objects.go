@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -110,6 +111,49 @@ func (c *Cluster) Delete(ctx context.Context, o Object) error {
 		return fmt.Errorf("delete %s: %w", o, err)
 	}
 	return nil
+}
+
+// InstalledIn returns the namespaces that Temper is installed in: those of the
+// accounts that may act as agents. Where no binding is left it is those in which
+// agents run; the error is IsForbidden for who may not list the pods of all.
+func (c *Cluster) InstalledIn(ctx context.Context) ([]string, error) {
+	var bindings struct {
+		Items []struct {
+			Subjects []struct{ Kind, Name, Namespace string } `json:"subjects"`
+		} `json:"items"`
+	}
+	if err := c.list(ctx, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", partOf, &bindings); err != nil {
+		return nil, fmt.Errorf("list clusterrolebindings: %w", err)
+	}
+	var found []string
+	for _, b := range bindings.Items {
+		for _, s := range b.Subjects {
+			if s.Kind == "ServiceAccount" && s.Name == AgentName {
+				found = append(found, s.Namespace)
+			}
+		}
+	}
+	if len(found) == 0 {
+		var pods podList
+		if err := c.list(ctx, "/api/v1/pods", AgentSelector, &pods); err != nil {
+			return nil, fmt.Errorf("list agents in all namespaces: %w", err)
+		}
+		for i := range pods.Items {
+			if canPin(&pods.Items[i]) {
+				found = append(found, pods.Items[i].Namespace)
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// canPin tells an agent from a pod that is labelled as one: whoever may create
+// pods may do that, and not mount the host's bpffs.
+func canPin(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.HostPath != nil && v.HostPath.Path == "/sys/fs/bpf"
+	})
 }
 
 // HelmReleases returns the Helm releases in a namespace that hold one of these

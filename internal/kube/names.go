@@ -13,7 +13,8 @@ package kube
 // RBAC knows no field selectors and no own node; an admission policy keeps the
 // patches to the node that the agent's token is bound to.
 const (
-	// SafeModeAnnotation on a node, when "true", takes the node's scheduler off.
+	// SafeModeAnnotation on a node takes the node's scheduler off, unless it is
+	// empty or says "false", "off", "no" or "0".
 	SafeModeAnnotation = "temper.dev/safe-mode"
 	// TierAnnotation on a pod lowers its tier.
 	TierAnnotation = "temper.dev/tier"
@@ -45,6 +46,7 @@ const (
 	EventCriticalOverCapacity = "CriticalOverCapacity" // on the pod that has no fence
 	EventForeignScheduler     = "ForeignScheduler"
 	EventKernelUnsupported    = "KernelUnsupported"
+	EventCannotAttach         = "CannotAttach" // for want of a bpffs or a right, or an attach failed
 	EventLimitNotEnforced     = "LimitNotEnforced"
 	EventEjectLatched         = "EjectLatched"
 )

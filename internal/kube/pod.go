@@ -149,10 +149,20 @@ func cpuOf(list corev1.ResourceList) int64 {
 
 func bounded(milli int64) int64 { return min(milli, maxMilliCPU) }
 
+// asksSafeMode takes for a yes whatever is no plain no: who wants a node's
+// scheduler off in a hurry shall not fail by a capital letter.
+func asksSafeMode(value string) bool {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "", "false", "off", "no", "0":
+		return false
+	}
+	return true
+}
+
 // nodeOf is what the agent needs of its node.
 func nodeOf(n *corev1.Node) Node {
 	out := Node{
-		SafeMode: n.Annotations[SafeModeAnnotation] == "true",
+		SafeMode: asksSafeMode(n.Annotations[SafeModeAnnotation]),
 		BootID:   clip(n.Status.NodeInfo.BootID, maxWord),
 	}
 	for _, c := range n.Status.Conditions {

@@ -232,10 +232,24 @@ func TestNodeOf(t *testing.T) {
 	if got, want := nodeOf(n), (Node{SafeMode: true, Ready: true, BootID: "b"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	n.Annotations[SafeModeAnnotation] = "TRUE"
+	n.Annotations[SafeModeAnnotation] = "false"
 	n.Status.Conditions[0].Status = corev1.ConditionUnknown
 	if got, want := nodeOf(n), (Node{BootID: "b"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestSafeModeAnnotation: of the agent and of kubectl temper it is the same.
+func TestSafeModeAnnotation(t *testing.T) {
+	for value, want := range map[string]bool{
+		"true": true, "True": true, "on": true, "1": true, "yes": true, " on\n": true, "maintenance": true,
+		"false": false, "False\n": false, "off": false, "no": false, "0": false, "": false, " ": false,
+	} {
+		n := &corev1.Node{}
+		n.Annotations = map[string]string{SafeModeAnnotation: value}
+		if got, seen := nodeOf(n).SafeMode, nodeState(n).SafeMode; got != want || seen != want {
+			t.Errorf("%q: of the agent %v, of kubectl temper %v, want %v", value, got, seen, want)
+		}
 	}
 }
 

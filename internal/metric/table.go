@@ -49,6 +49,7 @@ const (
 	LimitsNotHeld
 	ScxEvents
 	APIConnected
+	NodeWritesFailed
 	BuildInfo
 	SeriesDropped
 	count
@@ -81,11 +82,12 @@ var table = [count]Desc{
 		"temper_limit_paced_seconds_total", Counter, "Time in which a thread of the pod waited because of a CPU limit, summed over the pod's limits.",
 		[]string{"namespace", "pod"},
 	},
-	LimitsNotHeld: {"temper_limits_not_held_total", Counter, "CPU limits that came and found no room since the attach: they do nothing.", nil},
-	ScxEvents:     {"temper_scx_events_total", Counter, "The kernel's own counters of sched_ext and what the probe missed, by their names.", []string{"event"}},
-	APIConnected:  {"temper_api_connected", Gauge, "1 while the API server is heard of, else 0: the pods known are old then.", nil},
-	BuildInfo:     {"temper_build_info", Gauge, "Always 1.", []string{"version", "goversion"}},
-	SeriesDropped: {"temper_series_dropped_total", Counter, "Series of pods that the bound on their number left out of scrapes.", nil},
+	LimitsNotHeld:    {"temper_limits_not_held_total", Counter, "CPU limits that came and found no room since the attach: they do nothing.", nil},
+	ScxEvents:        {"temper_scx_events_total", Counter, "The kernel's own counters of sched_ext and what the probe missed, by their names.", []string{"event"}},
+	APIConnected:     {"temper_api_connected", Gauge, "1 while the API server is heard of, else 0: the pods known are old then.", nil},
+	NodeWritesFailed: {"temper_node_writes_failed_total", Counter, "Tries to write the node's condition and label that failed: while this grows the node says what may no longer hold.", nil},
+	BuildInfo:        {"temper_build_info", Gauge, "Always 1.", []string{"version", "goversion"}},
+	SeriesDropped:    {"temper_series_dropped", Gauge, "Series of pods that the bound on their number leaves out of this scrape.", nil},
 }
 
 // Desc returns the metric's description.

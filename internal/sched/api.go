@@ -35,6 +35,8 @@ const (
 	NoBPFFS           Reason = "NoBPFFS"           // nowhere to pin
 	MissingCapability Reason = "MissingCapability" // CAP_BPF or CAP_PERFMON
 	VerifierRejected  Reason = "VerifierRejected"  // the kernel refused the object
+	Denied            Reason = "Denied"            // a security profile, or a right that is missing, forbids a call
+	AttachFailed      Reason = "AttachFailed"      // another cause, which the message has
 	LimitsNotHeld     Reason = "LimitsNotHeld"     // cpuMax is refuse, and a CPU limit could not be held
 	EjectedStall      Reason = "EjectedStall"      // the watchdog saw a thread that was not served
 	EjectedError      Reason = "EjectedError"      // the kernel or the object reported an error

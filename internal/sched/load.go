@@ -89,7 +89,8 @@ func (s *Scheduler) Adopted() bool { return s.adopted }
 // Attach makes Temper this node's scheduler. If a process before this one left
 // it attached, that scheduler is adopted; if it was of another build, it is
 // replaced. A scheduler of anybody else is never touched.
-func Attach(ctx context.Context, cfg Config) (*Scheduler, error) {
+func Attach(ctx context.Context, cfg Config) (_ *Scheduler, err error) {
+	defer func() { err = reasonOf(err) }()
 	if cfg.PinDir == "" {
 		cfg.PinDir = DefaultPinDir
 	}
@@ -200,7 +201,7 @@ func load(cfg Config, replaced *Scheduler) (_ *Scheduler, err error) {
 
 	staging := stagingDir(cfg.PinDir)
 	if err := os.MkdirAll(staging, 0o700); err != nil {
-		return nil, &Error{Reason: NoBPFFS, Fix: fixBPFFS, Err: fmt.Errorf("create pin directory: %w", err)}
+		return nil, pinDirError(err)
 	}
 	defer func() {
 		if err != nil {

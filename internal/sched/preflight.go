@@ -3,6 +3,7 @@
 package sched
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ const (
 	fixBPFFS      = "mount -t bpf bpf /sys/fs/bpf"
 	fixCapability = "run as root, or give the process CAP_BPF and CAP_PERFMON"
 	fixVerifier   = "report this with the output of temper doctor and of uname -r"
+	fixDenied     = "run as root; in a container find the seccomp, AppArmor or SELinux profile, or the capability, that forbids it: docs/install.md, Platforms"
 )
 
 const (
@@ -62,9 +64,14 @@ func fail(name string, reason Reason, detail, fix string) Check {
 
 func checkBTF() Check {
 	const name = "kernel type information (BTF)"
-	if _, err := os.Stat(vmlinuxBTF); err != nil {
+	file, err := os.Open(vmlinuxBTF)
+	if isDenied(err) {
+		return fail(name, Denied, err.Error(), fixDenied)
+	}
+	if err != nil {
 		return fail(name, NoBTF, err.Error(), fixBTF)
 	}
+	file.Close()
 	return pass(name, vmlinuxBTF)
 }
 
@@ -151,6 +158,9 @@ func checkBPFFS(pinDir string) Check {
 		dir = filepath.Dir(dir)
 		err = unix.Statfs(dir, &fs)
 	}
+	if isDenied(err) {
+		return fail(name, Denied, fmt.Sprintf("stat %s: %v", dir, err), fixDenied)
+	}
 	if err != nil || fs.Type != unix.BPF_FS_MAGIC {
 		return fail(name, NoBPFFS, dir+" is not a bpf file system", fixBPFFS)
 	}
@@ -211,10 +221,43 @@ func loadError(err error) error {
 	if c := checkCapabilities(); !c.OK {
 		return &Error{Reason: c.Reason, Fix: c.Fix, Err: fmt.Errorf("%s: %w", c.Detail, err)}
 	}
+	if isDenied(err) {
+		return &Error{Reason: Denied, Fix: fixDenied, Err: fmt.Errorf("load object: %w", err)}
+	}
 	if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok {
 		return &Error{Reason: VerifierRejected, Fix: fixVerifier, Err: fmt.Errorf("load object: %w", verifier)}
 	}
 	return &Error{Reason: VerifierRejected, Fix: fixVerifier, Err: fmt.Errorf("load object: %w", err)}
+}
+
+// isDenied tells a call that this process may not make from an object that the
+// verifier refuses: the numbers are the same, but the verifier writes a log.
+func isDenied(err error) bool {
+	if verifier, ok := errors.AsType[*ebpf.VerifierError](err); ok && len(verifier.Log) > 0 {
+		return false
+	}
+	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
+}
+
+func pinDirError(err error) error {
+	err = fmt.Errorf("create pin directory: %w", err)
+	if isDenied(err) {
+		return &Error{Reason: Denied, Fix: fixDenied, Err: err}
+	}
+	return &Error{Reason: NoBPFFS, Fix: fixBPFFS, Err: err}
+}
+
+// reasonOf gives what Attach returns a reason, if nobody knew a better one.
+// That it was told to end is none.
+func reasonOf(err error) error {
+	_, known := errors.AsType[*Error](err)
+	switch {
+	case known || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case isDenied(err):
+		return &Error{Reason: Denied, Fix: fixDenied, Err: err}
+	}
+	return &Error{Reason: AttachFailed, Fix: "what the message says; if it says nothing to do, " + fixVerifier, Err: err}
 }
 
 func attachError(err error) error {

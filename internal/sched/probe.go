@@ -195,7 +195,7 @@ func (p *Probe) pin() error {
 		return fmt.Errorf("remove pins: %w", err)
 	}
 	if err := os.MkdirAll(staging, 0o700); err != nil {
-		return &Error{Reason: NoBPFFS, Fix: fixBPFFS, Err: fmt.Errorf("create pin directory: %w", err)}
+		return pinDirError(err)
 	}
 	for _, name := range probePins {
 		m := p.coll.Maps[name]

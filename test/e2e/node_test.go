@@ -282,7 +282,7 @@ func testUninstall(t *testing.T, c *cluster) {
 			state.set()
 			c.follow(t, "uninstall")
 			eventually(t, 2*deadMan*slack, "the node is as it was", func() error {
-				left := strings.Join(strings.Fields(c.node.sh(t, "cat /sys/kernel/sched_ext/state; ls /sys/fs/bpf")), " ")
+				left := strings.Join(strings.Fields(c.node.sh(t, "cat /sys/kernel/sched_ext/state; ls /sys/fs/bpf; ls /run/temper | grep ejects || true")), " ")
 				if want := strings.TrimSpace("disabled " + state.pinned); left != want {
 					return fmt.Errorf("left is %q, want %q", left, want)
 				}

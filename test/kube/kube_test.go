@@ -267,7 +267,7 @@ func TestNode(t *testing.T) {
 	c.until("all", func(s kube.Snapshot) bool { return s.Connected })
 	c.patch("/api/v1/nodes/n1", object{"metadata": object{"annotations": object{kube.SafeModeAnnotation: "true"}}})
 	c.until("safe mode", func(s kube.Snapshot) bool { return s.Node.SafeMode })
-	c.patch("/api/v1/nodes/n1", object{"metadata": object{"annotations": object{kube.SafeModeAnnotation: "True\n"}}})
+	c.patch("/api/v1/nodes/n1", object{"metadata": object{"annotations": object{kube.SafeModeAnnotation: "False\n"}}})
 	c.until("safe mode ends", func(s kube.Snapshot) bool { return !s.Node.SafeMode })
 	c.patch("/api/v1/nodes/n1/status", object{"status": object{
 		"conditions": []object{{"type": "Ready", "status": "True"}},

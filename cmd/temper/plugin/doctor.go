@@ -152,16 +152,20 @@ func (p *plugin) sameVersion(nodes []node) check {
 	return out
 }
 
-// thresholds are those of the agents' configuration, the default ones if it
-// cannot be read.
-func (p *plugin) thresholds(ctx context.Context, c *kube.Cluster) tier.Thresholds {
+// agentConfig is the agents' configuration, the default one if it cannot be read.
+func (p *plugin) agentConfig(ctx context.Context, c *kube.Cluster) (_ config.Agent, read bool) {
 	data, err := c.ConfigMap(ctx, p.installed(), kube.AgentName)
 	if err == nil {
 		if a, err := config.ParseAgent("agent.yaml", []byte(data["agent.yaml"])); err == nil {
-			return a.Tiers
+			return a, true
 		}
 	}
-	return config.DefaultAgent().Tiers
+	return config.DefaultAgent(), false
+}
+
+func (p *plugin) thresholds(ctx context.Context, c *kube.Cluster) tier.Thresholds {
+	a, _ := p.agentConfig(ctx, c)
+	return a.Tiers
 }
 
 func (p *plugin) criticalClasses(ctx context.Context, c *kube.Cluster) check {
@@ -243,8 +247,21 @@ func agentCheck(n node, now time.Time) check {
 
 func safeModeCheck(n node, now time.Time) check {
 	out := check{Subject: n.Name, Name: "safe mode", Outcome: passed, Detail: "off"}
-	reason, _, since := n.reason()
-	if !n.SafeMode && (n.engine() != kube.EngineSafe || reason == agent.ReasonEjectLatched) {
+	reason, message, since := n.reason()
+	on := n.engine() == kube.EngineSafe && reason != agent.ReasonEjectLatched
+	switch {
+	case !n.SafeMode && !on:
+		return out
+	case !on && n.away():
+		out.Outcome, out.Detail = skipped, "asked for by the annotation: an agent that comes heeds it"
+		return out
+	case !on:
+		out.Outcome, out.Detail = failed, "asked for by the annotation, and not on: "+strings.TrimSuffix(reason+": "+message, ": ")
+		out.Fix = fmt.Sprintf("kubectl -n %s logs %s; on the node: temper safe-mode on, which says who holds it", n.agent.Namespace, n.agent.Name)
+		return out
+	case n.taken():
+		out.Outcome, out.Detail = failed, "on, and Temper is attached: "+message
+		out.Fix = "temper stop on the node, which ends a temper run"
 		return out
 	}
 	out.Detail = "on for " + age(since, now)

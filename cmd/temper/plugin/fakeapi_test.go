@@ -79,7 +79,11 @@ var collections = []string{
 func (f *fakeAPI) list(at, selector string) []object {
 	items := []object{}
 	for _, name := range slices.Sorted(maps.Keys(f.objects)) {
-		if path.Dir(name) == at && selected(f.objects[name], selector) {
+		in := path.Dir(name) == at
+		if at == "/api/v1/pods" { // of all namespaces
+			in, _ = path.Match("/api/v1/namespaces/*/pods/*", name)
+		}
+		if in && selected(f.objects[name], selector) {
 			items = append(items, f.objects[name])
 		}
 	}

@@ -153,6 +153,14 @@ func (p *plugin) installed() string {
 	return p.namespace
 }
 
+// flag names that namespace in a command to try, where it must be.
+func (p *plugin) flag() string {
+	if p.installed() == kube.Namespace {
+		return ""
+	}
+	return " -n " + p.installed()
+}
+
 // completeNodes offers the names of nodes.
 func (p *plugin) completeNodes(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	c, err := p.open()

@@ -17,8 +17,15 @@ import (
 )
 
 // whileAway is what becomes of a node that nobody can be asked to change.
-const whileAway = "the dead-man returns it to the kernel's own scheduler within 30 s (deadMan); " +
-	"what is pinned there goes with a reboot or with: rm -r /sys/fs/bpf/temper"
+func (p *plugin) whileAway(ctx context.Context, c *kube.Cluster) string {
+	a, read := p.agentConfig(ctx, c)
+	within := fmt.Sprintf("within %s (deadMan)", a.DeadMan)
+	if !read {
+		within = fmt.Sprintf("within deadMan, %s unless it was set", a.DeadMan)
+	}
+	return "the dead-man returns it to the kernel's own scheduler " + within +
+		"; what is pinned there goes with a reboot or with: rm -r /sys/fs/bpf/temper"
+}
 
 func (p *plugin) newSafeMode() *cobra.Command {
 	cmd := &cobra.Command{
@@ -59,7 +66,7 @@ is pinned; "off" removes the annotation. Pods go on running either way.
 		}
 		away, err := p.await(ctx, c, names, on, *timeout)
 		if err == nil && on && len(away) > 0 {
-			fmt.Fprintf(p.text, "of a node whose agent is away: %s\n", whileAway)
+			fmt.Fprintf(p.text, "of a node whose agent is away: %s\n", p.whileAway(ctx, c))
 		}
 		return err
 	})

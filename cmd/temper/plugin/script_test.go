@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 			return os.WriteFile(env.Getenv("KUBECONFIG"), fmt.Appendf(nil, kubeconfig, server.URL), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"expect": expect, "set": set, "gone": gone, "refuse": refuse, "deny": deny, "deaf": deaf,
+			"expect": expect, "set": set, "gone": gone, "refuse": refuse, "allow": allow, "deny": deny, "deaf": deaf,
 		},
 	})
 }
@@ -142,6 +142,11 @@ func gone(ts *testscript.TestScript, _ bool, args []string) {
 // refuse VERB PATH makes the API server forbid it.
 func refuse(ts *testscript.TestScript, _ bool, args []string) {
 	change(ts, func(f *fakeAPI) { f.refused = append(f.refused, strings.Join(args, " ")) })
+}
+
+// allow takes back what refuse said.
+func allow(ts *testscript.TestScript, _ bool, _ []string) {
+	change(ts, func(f *fakeAPI) { f.refused = nil })
 }
 
 // deny VERB RESOURCE takes the right from the agent.

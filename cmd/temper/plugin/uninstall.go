@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ objects of the install, the agents first; then the label, the annotation and the
 condition on the nodes. A Helm release stays Helm's to end, and is named.
 
 It may be run in any state, and again. --verify only looks: the exit code is 0 if
-nothing is left and 1 otherwise.`,
+nothing is left and 1 otherwise. Of an install in another namespace than the one given
+nothing is deleted: the error names that namespace.`,
 		Example: "  kubectl temper uninstall --dry-run\n  kubectl temper uninstall --yes\n  kubectl temper uninstall --verify",
 		Args:    cobra.NoArgs,
 	}
@@ -37,6 +39,9 @@ nothing is left and 1 otherwise.`,
 	cmd.RunE = action(func(ctx context.Context, _ []string) error {
 		c, err := p.open()
 		if err != nil {
+			return err
+		}
+		if err := p.rightNamespace(ctx, c, *verify); err != nil {
 			return err
 		}
 		left, err := p.leftovers(ctx, c)
@@ -59,6 +64,27 @@ nothing is left and 1 otherwise.`,
 		return p.uninstall(ctx, c, left, *timeout)
 	})
 	return cmd
+}
+
+// rightNamespace refuses to look for an install where it is not: what belongs to
+// no namespace would be found and deleted, the agents would not.
+func (p *plugin) rightNamespace(ctx context.Context, c *kube.Cluster, verify bool) error {
+	in, err := c.InstalledIn(ctx)
+	if kube.IsForbidden(err) {
+		_, err := fmt.Fprintln(p.text, "not looked for: agents in other namespaces, whose pods you may not list")
+		return err
+	}
+	if err != nil || len(in) == 0 || slices.Contains(in, p.installed()) {
+		return err
+	}
+	fix := "kubectl temper uninstall -n " + in[0]
+	if verify {
+		fix += " --verify"
+	}
+	return &failure{
+		code: exitError, fix: fix,
+		err: fmt.Errorf("uninstall Temper from namespace %s: it is installed in namespace %s", p.installed(), strings.Join(in, ", ")),
+	}
 }
 
 // leftovers are what is there of an install.
@@ -135,7 +161,7 @@ func (p *plugin) verify(left leftovers) error {
 	if err := p.list("left:", left); err != nil {
 		return err
 	}
-	fix := "kubectl temper uninstall"
+	fix := "kubectl temper uninstall" + p.flag()
 	if len(left.objects) == 0 && len(left.nodes) == 0 {
 		fix = fmt.Sprintf("helm uninstall %s -n %s", left.releases[0], p.installed())
 	}
@@ -178,7 +204,7 @@ func (p *plugin) takeOff(ctx context.Context, c *kube.Cluster, nodes []node, tim
 	}
 	away, err := p.await(ctx, c, names, true, timeout)
 	if err == nil && len(away) > 0 {
-		fmt.Fprintf(p.text, "goes on without %s: %s\n", line(strings.Join(away, ", ")), whileAway)
+		fmt.Fprintf(p.text, "goes on without %s: %s\n", line(strings.Join(away, ", ")), p.whileAway(ctx, c))
 	}
 	return err
 }
@@ -208,7 +234,7 @@ func (p *plugin) deleteObjects(ctx context.Context, c *kube.Cluster, timeout tim
 		if !p.pause(ctx) {
 			return &failure{
 				code: exitError, err: fmt.Errorf("%s not gone after %s: %s", view.Count(len(objects), "object"), timeout, objects[0]),
-				fix: "kubectl temper uninstall again; finalizers of others may hold it",
+				fix: "kubectl temper uninstall" + p.flag() + " again; finalizers of others may hold it",
 			}
 		}
 	}
