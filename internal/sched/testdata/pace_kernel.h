@@ -99,6 +99,7 @@ struct membership {
 };
 
 #define MAX_CGROUP_DEPTH 24
+#define level_within_pod(cgrp) ((cgrp)->level)
 #define resolve_group(cgrp, generation, m) ((m)->level = 1)
 #define current_generation() 1
 #define cpu_llc(cpu) 0
