@@ -11,7 +11,7 @@ struct group_ctx {
 	u64 clock; /* start tag of the service that began the farthest on */
 	u64 wanted_at; /* one of its threads last wanted more than its slice */
 	u64 met_at; /* another group last wanted a CPU of one of its threads, or the other way round */
-	u64 set_back; /* of vtime and clock, in all, by set_group_back */
+	u64 set_back; /* of vtime, in all, by set_group_back and change_weight */
 	u32 weight; /* cpu.weight */
 	u32 tier; /* whose clock vtime is measured by */
 	u32 gate; /* of its own limit; 0: none */

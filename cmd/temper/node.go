@@ -96,7 +96,7 @@ func liveNode() node {
 		sysfs:     topology.Root,
 		cgroups:   cgroup.Root,
 		runDir:    "/run/temper",
-		letGo:     letGoWithin,
+		letGo:     detachWithin, // an agent looks four times a second, the kernel may take as long as for a stop
 	}
 }
 

@@ -17,10 +17,6 @@ import (
 	"github.com/temper-sched/temper/internal/sched"
 )
 
-// letGoWithin is how long an agent may take: it looks four times a second, and
-// the kernel may take as long as for a stop.
-const letGoWithin = detachWithin
-
 func newSafeMode(n node) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "safe-mode on|off",

@@ -219,9 +219,7 @@ func TestWeightsChangeUnderLoad(t *testing.T) {
 	requireVirtualTime(t)
 	s := attach(t, Config{})
 	raised, rival := testCgroup(t, "raised"), testCgroup(t, "rival")
-	apply(t, s,
-		planGroup(t, raised, policy.Group{Tier: tier.Standard}),
-		planGroup(t, rival, policy.Group{Tier: tier.Standard}))
+	applyStandard(t, s, raised, rival)
 	write(t, raised, "cpu.weight", "1")
 	bareSpinners(t, raised, 16)
 	bareSpinners(t, rival, 8)
