@@ -28,6 +28,8 @@ type held struct {
 	Plan  policy.Plan
 	Stats []sched.Stats // readings, handed out in turn
 	Reads int
+	// Looks are reads of the state: a played agent knows by it that a command saw it.
+	Looks int
 	// Limits are handed out with the readings, the first one also to status.
 	Limits        [][]sched.LimitStats
 	LimitsNotHeld uint64
@@ -96,11 +98,16 @@ func (k kernel) node() node {
 		attach:    k.attach,
 		open:      k.open,
 		readState: func(string) (sched.State, error) {
-			h, err := k.read()
-			if h.Unpinned {
-				h.State.Exit = nil
-			}
-			return h.State, err
+			var state sched.State
+			err := k.update(func(h *held) error {
+				h.Looks++
+				state = h.State
+				if h.Unpinned {
+					state.Exit = nil
+				}
+				return nil
+			})
+			return state, err
 		},
 		limitSupport: k.limitSupport,
 

@@ -167,8 +167,8 @@ func told(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("told of %v, want %v", got, args)
 }
 
-// agent comes|heeds|dies plays a node agent: it attaches and holds the node, lets
-// go of it once safe mode is asked for, or dies and leaves the scheduler attached.
+// agent comes|heeds|dies plays a node agent: it attaches and holds the node, lets go of it
+// once safe mode is asked for and a command waits, or dies and leaves the scheduler attached.
 func playAgent(ts *testscript.TestScript, _ bool, args []string) {
 	k := scriptKernel(ts)
 	dir := k.node().runDir
@@ -184,9 +184,13 @@ func playAgent(ts *testscript.TestScript, _ bool, args []string) {
 			return nil
 		}))
 	case "heeds":
+		before, err := k.read()
+		ts.Check(err)
 		go func() {
 			for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-				if _, err := os.Stat(agent.SafeModeFile(dir)); err == nil {
+				_, err := os.Stat(agent.SafeModeFile(dir))
+				now, _ := k.read()
+				if err == nil && now.Looks > before.Looks {
 					break
 				}
 			}

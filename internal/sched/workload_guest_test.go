@@ -50,6 +50,8 @@ func TestMain(m *testing.M) {
 		burst()
 	case "stint":
 		spin(envInt(threadsEnv, 1), stint)
+	case "send":
+		spin(envInt(threadsEnv, 1), send)
 	case "stay":
 		spin(1, stay)
 	case "leave":
@@ -153,6 +155,35 @@ func stint() {
 	}
 }
 
+// send computes for 0.4 ms and sends a packet, whose softirq the kernel does there and then.
+// It is called a spinner, which is what slowKernel's programs look for.
+func send() {
+	name := [16]byte{'s', 'p'}
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name)), 0, 0, 0)
+	to := &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err == nil {
+		err = unix.Bind(socket, to)
+	}
+	if err == nil {
+		var self unix.Sockaddr
+		if self, err = unix.Getsockname(socket); err == nil {
+			err = unix.Connect(socket, self)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	packet := [1]byte{}
+	for {
+		for began := monotonic(); monotonic()-began < 400*time.Microsecond; {
+			continue
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(socket), uintptr(unsafe.Pointer(&packet)), 1)
+	}
+}
+
 // stay spends its time in the kernel where no thread may change its CPU, and where it can be
 // preempted nevertheless: in a BPF program, as those of a network plugin or a monitor.
 func stay() {
@@ -252,7 +283,8 @@ func start(t *testing.T, cgroup, role string, env ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), append(env, roleEnv+"="+role, "GOGC=off", "GODEBUG=asyncpreemptoff=1")...)
 	cmd.Stderr = os.Stderr
 	startsIn(t, cgroup, cmd)
-	if role == "spin" || role == "nap" || role == "doze" || role == "burst" || role == "stint" || role == "stay" || role == "leave" {
+	switch role {
+	case "spin", "nap", "doze", "burst", "stint", "send", "stay", "leave": // of no end
 		startNow(t, cmd)
 	}
 	return cmd
