@@ -135,6 +135,9 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 	if err := dec.Decode(&lists); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read campaign %s: %w", file, err)
 	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read campaign %s: more than one document", file)
+	}
 	if len(lists) == 0 {
 		return nil, fmt.Errorf("read campaign %s: no list in it", file)
 	}
@@ -161,12 +164,9 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 		if len(l.only) > 0 && !slices.Contains(l.only, e.name()) {
 			continue
 		}
-		if nothing(e.Topologies) {
-			return nil, fmt.Errorf("read campaign %s: %s[%d]: topologies: empty", file, l.list, i)
-		}
-		topologies := e.Topologies
-		if len(topologies) == 0 {
-			topologies = []string{e.Topology}
+		topologies, err := e.topologies()
+		if err != nil {
+			return nil, fmt.Errorf("read campaign %s: %s[%d]: %w", file, l.list, i, err)
 		}
 		for _, topology := range topologies {
 			e.Topology = topology
@@ -189,6 +189,24 @@ func (l *listed) campaigns(file string) ([]*run.Campaign, error) {
 
 // name is what the entry's record directory ends with.
 func (e entry) name() string { return orDefault(e.Name, e.Scenario) }
+
+// topologies are those that the entry is run on, "" for the scenario's.
+func (e entry) topologies() ([]string, error) {
+	switch {
+	case nothing(e.Topologies):
+		return nil, errors.New("topologies: empty")
+	case len(e.Topologies) == 0:
+		return []string{e.Topology}, nil
+	case e.Topology != "":
+		return nil, errors.New("give either topology or topologies")
+	}
+	for i, t := range e.Topologies {
+		if slices.Contains(e.Topologies[:i], t) {
+			return nil, fmt.Errorf("topologies: %s is given twice", t)
+		}
+	}
+	return e.Topologies, nil
+}
 
 // distinct refuses names that are no directory below OUT, or that two entries have: one
 // directory never holds two sorts of windows.

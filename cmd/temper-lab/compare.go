@@ -72,19 +72,24 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVarP(output, "output", "o", "text", "`format`: text or json")
 }
 
+// knownFormat refuses a value of -o that printAs does not know.
+func knownFormat(format string) error {
+	if format != "text" && format != "json" {
+		return fmt.Errorf("output %q: text or json", format)
+	}
+	return nil
+}
+
 // printAs writes value as JSON, or as text says.
 func printAs(out io.Writer, format string, value any, text func(io.Writer) error) error {
-	switch format {
-	case "text":
+	if format == "text" {
 		return text(out)
-	case "json":
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(value); err != nil {
-			return fmt.Errorf("encode output: %w", err)
-		}
-		return nil
 	}
-	return usageError{fmt.Errorf("output %q: text or json", format)}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return fmt.Errorf("encode output: %w", err)
+	}
+	return nil
 }

@@ -103,7 +103,7 @@ func (d *demo) campaigns() ([]*run.Campaign, error) {
 	}
 	scenario.Topology = d.topology
 	scenario.Densities, scenario.Load.Window, scenario.Points = d.densities, d.window, []bench.Point{{Name: "demo", Rate: d.rate}}
-	if err := scenario.Validate(); err != nil {
+	if err := valid(scenario); err != nil {
 		return nil, usageError{err}
 	}
 	if _, err := guest.ParseTopology(d.topology); err != nil {

@@ -74,15 +74,20 @@ func listRecords(out io.Writer, dir string) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nRECORDS\tSCENARIO\tTOPOLOGY\tWINDOWS\tVOID\tARMS\tSEEDS\tCLOCK\tCOMMIT")
 	var errs []error
+	found := false
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != bench.RecordFile {
 			return err
 		}
+		found = true
 		if err := listFile(w, path); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 		return nil
 	})
+	if err == nil && !found {
+		err = fmt.Errorf("no %s below %s", bench.RecordFile, dir)
+	}
 	return errors.Join(err, w.Flush(), errors.Join(errs...))
 }
 
@@ -108,6 +113,9 @@ func listFile(out io.Writer, path string) error {
 		return nil
 	}); err != nil {
 		return err
+	}
+	if len(sets) == 0 {
+		return errors.New("no record in it")
 	}
 	for _, key := range slices.Sorted(maps.Keys(sets)) {
 		s := sets[key]

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -53,13 +54,16 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "temper-lab: %s\n", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintln(stderr, "try: temper-lab --help")
+		if cmd.Name() == "help" {
+			cmd = root
+		}
+		fmt.Fprintf(stderr, "try: %s --help\n", cmd.CommandPath())
 		return exitUsage
 	}
 	switch {
@@ -89,7 +93,7 @@ report from the records.
 
 ` + exitCodes,
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return checkFlags(cmd) },
+		PersistentPreRunE: checkLine,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownCommand(args[0])
@@ -146,10 +150,14 @@ func endsGuests(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// checkFlags refuses a flag that was given and says nothing: a variable that is not set
-// does not stand for everything.
-func checkFlags(cmd *cobra.Command) error {
+// checkLine refuses a flag or an argument that was given and says nothing: a variable
+// that is not set stands neither for everything nor for this directory. Nor does it take
+// a text that no record can hold, or a format that would be refused after all the work.
+func checkLine(cmd *cobra.Command, args []string) error {
 	var errs []error
+	if slices.Contains(args, "") {
+		errs = append(errs, errors.New("an argument is empty"))
+	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
 		switch f.Value.Type() {
@@ -157,14 +165,19 @@ func checkFlags(cmd *cobra.Command) error {
 			if value == "0" || value == "0s" || strings.HasPrefix(value, "-") {
 				errs = append(errs, fmt.Errorf("--%s %s: want more than 0", f.Name, value))
 			}
-		case "string", "stringSlice", "intSlice":
-			if value == "" || value == "[]" {
+		case "string", "stringSlice", "intSlice", "stringArray":
+			switch {
+			case value == "" || value == "[]":
 				errs = append(errs, fmt.Errorf("--%s is empty", f.Name))
+			case !utf8.ValidString(value):
+				errs = append(errs, fmt.Errorf("--%s %q: want UTF-8", f.Name, value))
+			case f.Name == "output":
+				errs = append(errs, knownFormat(value))
 			}
 		}
 	})
-	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,6 +85,9 @@ func (p *programs) find(arms []bench.Arm, of ...bench.Scenario) error {
 // this host's.
 func static(path string) error {
 	f, err := elf.Open(path)
+	if _, ok := errors.AsType[*fs.PathError](err); err != nil && !ok { // it was read
+		err = fmt.Errorf("%s is no program (ELF file)", path)
+	}
 	if err != nil {
 		return fmt.Errorf("open program for the node: %w; build it with make build", err)
 	}

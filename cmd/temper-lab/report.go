@@ -4,8 +4,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -67,15 +69,28 @@ func writePages(dir string, r *report.Report) error {
 	return writeFile(filepath.Join(dir, reportFile), r.HTML)
 }
 
-// writeFile makes a file of what write gives, all at once: an interrupted report leaves
-// the one that is there.
+// writeFile makes a file of what write gives, all at once: an interruption, or a full
+// disk, leaves the one that is there.
 func writeFile(path string, write func(io.Writer) error) error {
 	var text bytes.Buffer
 	if err := write(&text); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	fresh := path + ".new"
+	err := os.WriteFile(fresh, text.Bytes(), 0o644)
+	if err == nil {
+		err = os.Rename(fresh, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, removed(fresh)))
+	}
+	return nil
+}
+
+// removed takes away a file that may not be there.
+func removed(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

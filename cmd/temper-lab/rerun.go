@@ -78,6 +78,10 @@ func (a *again) run(cmd *cobra.Command, path string) error {
 	if a.trace != "" && len(runs) != 1 {
 		return usageError{fmt.Errorf("a trace is of one run, and %d are chosen: give --only one of\n  %s", len(runs), strings.Join(ids(runs), "\n  "))}
 	}
+	brings := a.exec != "" || a.programs.execConfig != ""
+	if brings && !slices.ContainsFunc(runs, func(r run.Again) bool { return r.Arm.Exec != nil }) {
+		return usageError{errors.New("--exec and --exec-config are for an exec:PATH arm, and no run chosen has one")}
+	}
 	arms := make([]bench.Arm, 0, len(runs))
 	var scenarios []bench.Scenario
 	for _, r := range runs {

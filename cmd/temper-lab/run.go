@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -184,13 +185,28 @@ func (c choice) campaign(on run.Place) (*run.Campaign, error) {
 	if c.Seeds < 1 || c.Seeds > bench.MaxSeeds {
 		return nil, fmt.Errorf("%d seeds, want 1 to %d", c.Seeds, bench.MaxSeeds)
 	}
-	if err := s.Validate(); err != nil {
+	if most := uint64(math.MaxUint64 - bench.MaxSeeds); c.SeedFirst > most {
+		return nil, fmt.Errorf("first seed %d, want at most %d", c.SeedFirst, most)
+	}
+	if err := valid(s); err != nil {
 		return nil, err
 	}
 	return &run.Campaign{
 		Scenario: s, Arms: arms, SeedFirst: max(c.SeedFirst, 1), Seeds: c.Seeds, Place: on, Topology: s.Topology,
 		Kernel: c.Kernel, Clock: clock.Plugin,
 	}, nil
+}
+
+// longestWindow is far beyond any figure's need, and far below what would overflow the
+// time that a guest may take.
+const longestWindow = time.Hour
+
+// valid is s.Validate, for a scenario whose window a flag or a list may have set.
+func valid(s bench.Scenario) error {
+	if s.Load.Window > longestWindow {
+		return fmt.Errorf("load.window: %s, want at most %s", s.Load.Window, longestWindow)
+	}
+	return s.Validate()
 }
 
 // nothing is a list that was given and is empty. Left out it is nil: the scenario's own.

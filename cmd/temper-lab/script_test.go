@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,17 +86,67 @@ func TestExitCodes(t *testing.T) {
 		"campaign nowhere":         exitError,
 		"campaign ../../bench/campaign.yaml --list none": exitUsage,
 		"campaign ../../bench/campaign.yaml --only none": exitUsage,
-		"bogus --dry-run": exitUsage,
-		"--dry-run":       exitUsage,
-		"help":            exitOK,
-		"help run":        exitOK,
-		"help bogus":      exitUsage,
-		"run --help":      exitOK,
+		"bogus --dry-run":     exitUsage,
+		"--dry-run":           exitUsage,
+		"help":                exitOK,
+		"help run":            exitOK,
+		"help bogus":          exitUsage,
+		"run --help":          exitOK,
+		"compare a b -o yaml": exitUsage,
+		"demo --window 2h":    exitUsage,
 	} {
 		var out, err strings.Builder
 		if got := execute(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &err); got != want {
 			t.Errorf("temper-lab %s: exit code %d, want %d; %s", line, got, want, err.String())
 		}
+	}
+}
+
+// An argument that is empty is not this directory, and a text that JSON cannot hold is no
+// record's.
+func TestWordsThatSayNothing(t *testing.T) {
+	text, err := os.ReadFile("testdata/ladder.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(bench.RecordFile, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"an argument is empty":      {"report", ""},
+		`--out "a\xff": want UTF-8`: {"run", "burst", "--dry-run", "--out", "a\xff"},
+	} {
+		var out, stderr strings.Builder
+		if got := execute(t.Context(), args, nil, &out, &stderr); got != exitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("temper-lab %q: exit code %d, want %d and %q: %s", args, got, exitUsage, want, stderr.String())
+		}
+	}
+	if left, err := os.ReadDir("."); err != nil || len(left) != 1 {
+		t.Errorf("beside the records: %v, %v", left, err)
+	}
+}
+
+// Whoever reads a report while it is made anew reads the old one to its end.
+func TestReportsAreReplacedAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), summaryFile)
+	put := func(text string) {
+		if err := writeFile(path, func(w io.Writer) error { _, err := io.WriteString(w, text); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("the old one")
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	put("new")
+	if text, err := io.ReadAll(reader); err != nil || string(text) != "the old one" {
+		t.Errorf("read %q, %v", text, err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("beside the report: %v, %v", left, err)
 	}
 }
 

@@ -108,12 +108,12 @@ func (c *Campaign) builds() (map[string]bench.Build, error) {
 func Hash(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("hash program: %w", err)
+		return "", fmt.Errorf("hash file: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return "", fmt.Errorf("hash program: %w", err)
+		return "", fmt.Errorf("hash file: %w", err)
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }

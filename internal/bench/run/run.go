@@ -105,6 +105,9 @@ type Todo struct {
 
 // Todo looks into the campaign's directory.
 func (c *Campaign) Todo() (Todo, error) {
+	if err := c.canBring(); err != nil {
+		return Todo{}, err
+	}
 	held, err := readStore(c.Dir)
 	if err != nil {
 		return Todo{}, err
@@ -132,6 +135,20 @@ func (c *Campaign) Todo() (Todo, error) {
 		}
 	}
 	return t, nil
+}
+
+// canBring says whether guests could run the programs of exec arms. A machine that is
+// measured itself runs whatever it can execute.
+func (c *Campaign) canBring() error {
+	for _, arm := range c.Arms {
+		if arm.Exec == nil || c.Place == OnHost {
+			continue
+		}
+		if _, _, err := libraries(arm.Exec.Path); err != nil {
+			return fmt.Errorf("arm %s: %w", arm.Name, err)
+		}
+	}
+	return nil
 }
 
 // Run carries out what is left of the campaign. A run that fails does not stop
