@@ -10,7 +10,9 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/temper-sched/temper/cmd/temper/plugin"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -20,13 +22,16 @@ func execute(ctx context.Context, n node, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(n.stdout)
 	root.SetErr(n.stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
+	if cmd.Name() == "help" {
+		cmd = root
+	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok { // cobra's own: the subcommands return nothing else
-		f = &failure{code: exitUsage, err: err, fix: "temper --help"}
+		f = &failure{code: exitUsage, err: err, fix: cmd.CommandPath() + " --help"}
 	}
 	if f.err != nil {
 		f.report(n.stderr)
@@ -43,17 +48,31 @@ takes them back the moment a critical thread wakes.
 
 A plan file says which cgroup is in which tier. "temper run" puts it in force;
 every failure ends in the kernel's own scheduler.`,
-		Args:          cobra.NoArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:              cobra.NoArgs,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return noneEmpty(cmd) },
 	}
 	root.PersistentFlags().String("pin-dir", sched.DefaultPinDir, "where the scheduler is pinned, below a bpffs mount")
 	root.AddCommand(
 		newRun(n), newApply(n), newStatus(n), newTop(n), newStop(n), newSafeMode(n), newDoctor(n), newVersion(n),
 		&cobra.Command{Use: "exit-codes", Short: "The exit codes", Long: exitCodesHelp()},
 	)
+	plugin.KnowTopics(root)
 	return root
+}
+
+// noneEmpty refuses a flag that was given and says nothing, as --pin-dir "$UNSET": where
+// nothing is pinned, nothing would be attached.
+func noneEmpty(cmd *cobra.Command) error {
+	var errs []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			errs = append(errs, fmt.Errorf("--%s is empty", f.Name))
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // action makes every error of a subcommand carry its exit code, so that those

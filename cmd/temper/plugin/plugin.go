@@ -70,13 +70,16 @@ func Execute(ctx context.Context, o Options, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(o.Stdout)
 	root.SetErr(o.Stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
+	if cmd.Name() == "help" {
+		cmd = root
+	}
 	f, ok := errors.AsType[*failure](err)
 	if !ok { // cobra's own: the subcommands return nothing else
-		f = &failure{code: exitUsage, err: err, fix: "kubectl temper --help"}
+		f = &failure{code: exitUsage, err: err, fix: cmd.CommandPath() + " --help"}
 	}
 	if f.err != nil {
 		fmt.Fprintf(clean{o.Stderr}, "kubectl temper: %s\n", line(f.err.Error()))
@@ -111,7 +114,27 @@ understood, 4 not every node is attached, 6 doctor found something.`,
 	flags.StringVarP(&p.namespace, "namespace", "n", "",
 		"namespace that Temper is installed in, "+kube.Namespace+" if not given; of explain: the pod's")
 	root.AddCommand(p.newStatus(), p.newTop(), p.newExplain(), p.newDoctor(), p.newSafeMode(), p.newUninstall(), p.newVersion())
+	KnowTopics(root)
 	return root
+}
+
+// KnowTopics has root's help refuse a command that is not there: cobra's calls it a
+// success.
+func KnowTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	for _, help := range root.Commands() {
+		if help.Name() != "help" {
+			continue
+		}
+		show := help.Run
+		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+				return fmt.Errorf("unknown command %q for %q", strings.Join(args, " "), root.CommandPath())
+			}
+			show(cmd, args)
+			return nil
+		}
+	}
 }
 
 func (p *plugin) newVersion() *cobra.Command {
