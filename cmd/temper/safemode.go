@@ -33,8 +33,8 @@ leaves it alone.
 something still is, and says who holds the node and what takes it off. Safe mode is
 on then, too.
 
-Safe mode lasts until it is switched off, or the node reboots. Switching it on and off also
-ends the latch that five ejects within an hour leave.`,
+Safe mode lasts until it is switched off, or the node reboots. Switching it on and
+off also ends the latch that five ejects within an hour leave.`,
 		Example:   "  temper safe-mode on\n  temper safe-mode off",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"on", "off"},

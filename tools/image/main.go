@@ -5,9 +5,9 @@
 //
 //	go run ./tools/image -o out/temper-agent.tar
 //
-// The file is an OCI layout in a tar: `ctr images import`, `docker load`,
-// `podman load`, `kind load image-archive` and `skopeo copy oci-archive:` take
-// it. Equal source gives equal bytes.
+// The file is an OCI layout in a tar: `ctr images import`, `podman load`,
+// `kind load image-archive` and `skopeo copy oci-archive:` take it, and `docker
+// load` where Docker keeps images in containerd. Equal source gives equal bytes.
 package main
 
 import (
