@@ -64,7 +64,7 @@ every failure ends in the kernel's own scheduler.`,
 }
 
 // noneEmpty refuses a flag that was given and says nothing, as --pin-dir "$UNSET": where
-// nothing is pinned, nothing would be attached.
+// nothing is pinned, an attached scheduler passes for somebody else's.
 func noneEmpty(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
