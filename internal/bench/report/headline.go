@@ -31,9 +31,25 @@ func (s *Section) Headline() []string {
 		out = s.plainHeadline()
 	}
 	if len(out) == 0 {
-		out = []string{capital(s.Scenario.Title) + ": no valid window to make a figure of."}
+		why := "no valid window to make a figure of."
+		if s.hasValid() {
+			why = "no two arms to hold against each other; the tables have the figures."
+		}
+		out = []string{capital(s.Scenario.Title) + ": " + why}
 	}
 	return append(out, s.worstWaits()...)
+}
+
+// hasValid says whether any arm has a valid window.
+func (s *Section) hasValid() bool {
+	for _, p := range s.Points {
+		for _, r := range p.Rows {
+			if slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Valid() }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // growthHeadline: each arm's tail at the top against what it is held against.

@@ -50,3 +50,10 @@ func TestTheFarthestShareIsByItsIntervalsEnd(t *testing.T) {
 	}
 	lacks(t, plainText(made(t, c).Sections[0].Headline()...), "3.8 % (", "under temper (pod a at unsteady)")
 }
+
+// One arm alone has figures, if nothing to hold them against.
+func TestOneArmAloneHasValidWindows(t *testing.T) {
+	c := kinds()["pipe"]
+	c.Arms = []string{"temper"}
+	lacks(t, plainText(made(t, c).Sections[0].Headline()...), ": no two arms to hold against each other; the tables have the figures.")
+}
