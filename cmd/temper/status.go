@@ -108,7 +108,11 @@ func (s status) write(out io.Writer) error {
 	case exitOK:
 		fmt.Fprintf(w, "scheduler\t%s\n", sched.Name)
 	case exitForeign:
-		fmt.Fprintf(w, "scheduler\t%s, another sched_ext scheduler\n", s.Ops)
+		what := "another sched_ext scheduler"
+		if sched.IsOurs(s.Ops) {
+			what = "not pinned where --pin-dir says"
+		}
+		fmt.Fprintf(w, "scheduler\t%s, %s\n", s.Ops, what)
 	default:
 		fmt.Fprint(w, "scheduler\tstock, Temper is not attached\n")
 	}

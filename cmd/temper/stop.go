@@ -78,6 +78,13 @@ func (n node) nothingToStop(pinDir string) error {
 	if err != nil {
 		return fmt.Errorf("read state: %w", err)
 	}
+	if sched.IsOurs(state.Ops) && !state.Attached {
+		return &failure{
+			code: exitForeign,
+			err:  fmt.Errorf("stop scheduler: %s runs this node and is not pinned in %s", state.Ops, pinDir),
+			fix:  "the same with the --pin-dir that it was started with",
+		}
+	}
 	if state.Ops != "" && !state.Attached {
 		return &failure{
 			code: exitForeign,
