@@ -54,6 +54,34 @@ func TestAdoptsAtOnce(t *testing.T) {
 	})
 }
 
+// TestAdoptedPlanIsExplained: a restart that changes nothing for the kernel does not
+// forget which critical pods have no fence, and why, nor where pods are.
+func TestAdoptedPlanIsExplained(t *testing.T) {
+	set := func(w *world) {
+		w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, Generation: 1}
+		w.applied = []policy.Plan{{Groups: []policy.Group{{ID: 1, Tier: 2, EachChild: true}, {ID: 101}}}}
+	}
+	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+		w.place(1)
+		critical := pod(1)
+		critical.Tier = 0
+		w.tell(ready(critical))
+		time.Sleep(time.Second)
+		const name = "temper_critical_not_fenced "
+		if got := scraped(a, name); got != name+"1" || w.plans() != 1 {
+			t.Errorf("%q after %d plans", got, w.plans())
+		}
+		critical.MilliCPU = 64_000
+		w.tell(ready(critical))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		last := a.view.Load().Plan.Groups[1]
+		if last.Cgroup != "/kubepods/pod1" || !strings.Contains(last.NotFenced, "64 CPUs") || w.plans() != 1 {
+			t.Errorf("%+v after %d plans", last, w.plans())
+		}
+	})
+}
+
 func TestSafeMode(t *testing.T) {
 	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
 		w.tell(ready())

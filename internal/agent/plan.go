@@ -37,9 +37,11 @@ func (l *loop) replan() {
 		return
 	}
 	l.yield()
+	planned := l.plan
 	var ops []policy.Op
 	if l.applied != nil {
-		if ops = policy.Diff(*l.applied, l.plan); len(ops) == 0 {
+		if ops = policy.Diff(*l.applied, planned); len(ops) == 0 {
+			l.applied = &planned // with what the kernel side does not know: paths, and why there is no fence
 			return
 		}
 	}
@@ -51,8 +53,7 @@ func (l *loop) replan() {
 		return
 	}
 	l.counts.apply.Observe(time.Since(began))
-	applied := l.plan
-	l.applied = &applied
+	l.applied = &planned
 	if generation, err := l.engine.Generation(); err == nil {
 		l.state.Generation, l.counts.generation = generation, generation
 	}
