@@ -24,6 +24,7 @@ type fakeAPI struct {
 	refused []string // "VERB PATH": who asks may not
 	denied  []string // "verb resource": the agent may not
 	deaf    bool     // agents answer, and heed nothing
+	leaves  string   // a node that is removed as soon as it was patched
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -147,6 +148,10 @@ func conditions(old any, patch []any) []any {
 
 // heed does as an agent does whose node was patched.
 func (f *fakeAPI) heed(at string) {
+	if path.Base(at) == f.leaves {
+		delete(f.objects, at)
+		return
+	}
 	report := f.objects[reportOf(path.Base(at))]
 	if report == nil || f.deaf {
 		return

@@ -33,6 +33,7 @@ type node struct {
 type selection struct {
 	names    []string
 	selector string
+	there    bool // of those named only the ones that are there: a node may go while it is waited for
 }
 
 // every tells that no node was named: those without Temper are left out then.
@@ -45,7 +46,7 @@ func (p *plugin) look(ctx context.Context, c *kube.Cluster, s selection) ([]node
 		return nil, err
 	}
 	for _, name := range s.names {
-		if !slices.ContainsFunc(states, func(n kube.NodeState) bool { return n.Name == name }) {
+		if !s.there && !slices.ContainsFunc(states, func(n kube.NodeState) bool { return n.Name == name }) {
 			return nil, fmt.Errorf("there is no node %s", name)
 		}
 	}

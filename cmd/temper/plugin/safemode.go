@@ -97,7 +97,11 @@ func (p *plugin) annotate(ctx context.Context, c *kube.Cluster, names []string, 
 		if !ok || s.SafeMode == on && s.Annotated == on {
 			continue
 		}
-		if err := c.SetSafeMode(ctx, name, on); err != nil {
+		err := c.SetSafeMode(ctx, name, on)
+		if kube.IsNotFound(err) { // it went meanwhile
+			continue
+		}
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -114,14 +118,14 @@ func onOff(on bool) string {
 }
 
 // await returns when every named node says that safe mode is on or off, but for
-// those whose agents are away, which it returns.
+// those that are gone, and those whose agents are away, which it returns.
 func (p *plugin) await(ctx context.Context, c *kube.Cluster, names []string, on bool, timeout time.Duration) (away []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	said := map[string]string{}
 	waiting := names
 	for {
-		nodes, err := p.look(ctx, c, selection{names: names})
+		nodes, err := p.look(ctx, c, selection{names: names, there: true})
 		if kube.IsForbidden(err) {
 			return nil, err
 		}

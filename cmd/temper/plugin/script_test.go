@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 			return os.WriteFile(env.Getenv("KUBECONFIG"), fmt.Appendf(nil, kubeconfig, server.URL), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"expect": expect, "set": set, "gone": gone, "refuse": refuse, "allow": allow, "deny": deny, "deaf": deaf,
+			"expect": expect, "set": set, "gone": gone, "refuse": refuse, "allow": allow, "deny": deny, "deaf": deaf, "leave": leave,
 		},
 	})
 }
@@ -157,4 +157,9 @@ func deny(ts *testscript.TestScript, _ bool, args []string) {
 // deaf makes agents heed nothing.
 func deaf(ts *testscript.TestScript, _ bool, _ []string) {
 	change(ts, func(f *fakeAPI) { f.deaf = true })
+}
+
+// leave NODE removes it as soon as it is asked for something.
+func leave(ts *testscript.TestScript, _ bool, args []string) {
+	change(ts, func(f *fakeAPI) { f.leaves = args[0] })
 }

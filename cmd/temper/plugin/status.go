@@ -67,7 +67,7 @@ the kernel's own scheduler. The exit code is 4 unless every node is attached.`,
 		if err != nil {
 			return err
 		}
-		which := selection{args, *selector}
+		which := selection{names: args, selector: *selector}
 		nodes, err := p.look(ctx, c, which)
 		if err != nil {
 			return err

@@ -175,7 +175,7 @@ func (p *plugin) confirmed() bool {
 }
 
 func (p *plugin) uninstall(ctx context.Context, c *kube.Cluster, left leftovers, timeout time.Duration) error {
-	if err := p.takeOff(ctx, c, left.nodes, timeout); err != nil {
+	if err := p.takeOff(ctx, c, timeout); err != nil {
 		return err
 	}
 	if err := p.deleteObjects(ctx, c, timeout); err != nil {
@@ -190,8 +190,13 @@ func (p *plugin) uninstall(ctx context.Context, c *kube.Cluster, left leftovers,
 	return nil
 }
 
-// takeOff returns when no node that can be asked has the scheduler.
-func (p *plugin) takeOff(ctx context.Context, c *kube.Cluster, nodes []node, timeout time.Duration) error {
+// takeOff returns when no node that can be asked has the scheduler. Nodes may have
+// come and gone since the list was shown.
+func (p *plugin) takeOff(ctx context.Context, c *kube.Cluster, timeout time.Duration) error {
+	nodes, err := p.look(ctx, c, selection{})
+	if err != nil {
+		return err
+	}
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.Name)
