@@ -61,20 +61,17 @@ func (c *Client) Event(ctx context.Context, e Event) error {
 	}
 	err := c.writeEvent(ctx, out)
 	if err != nil {
+		out.Count-- // who tries again counts it again
 		return fmt.Errorf("write event %s of %s %s: %w", e.Reason, out.InvolvedObject.Kind, out.InvolvedObject.Name, err)
 	}
 	return nil
 }
 
-// writeEvent counts up what was written before, unless the server forgot it.
+// writeEvent counts up what was written before, unless the server forgot it. What
+// the server has and no answer told of was written, too.
 func (c *Client) writeEvent(ctx context.Context, e *corev1.Event) error {
 	if e.ResourceVersion != "" {
-		body, err := json.Marshal(map[string]any{"count": e.Count, "lastTimestamp": e.LastTimestamp, "message": e.Message})
-		if err != nil {
-			return err
-		}
-		err = c.rest.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).
-			Timeout(requestTimeout).Body(body).Do(ctx).Error()
+		_, err := c.countUp(ctx, e)
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -82,8 +79,22 @@ func (c *Client) writeEvent(ctx context.Context, e *corev1.Event) error {
 	}
 	written := &corev1.Event{}
 	err := c.rest.Post().Namespace(e.Namespace).Resource("events").Timeout(requestTimeout).Body(e).Do(ctx).Into(written)
+	if apierrors.IsAlreadyExists(err) {
+		written, err = c.countUp(ctx, e)
+	}
 	e.ResourceVersion = written.ResourceVersion
 	return err
+}
+
+func (c *Client) countUp(ctx context.Context, e *corev1.Event) (*corev1.Event, error) {
+	written := &corev1.Event{}
+	body, err := json.Marshal(map[string]any{"count": e.Count, "lastTimestamp": e.LastTimestamp, "message": e.Message})
+	if err != nil {
+		return written, err
+	}
+	err = c.rest.Patch(types.MergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).
+		Timeout(requestTimeout).Body(body).Do(ctx).Into(written)
+	return written, err
 }
 
 // next is the Event that e is, or is counted in.
