@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
@@ -60,9 +61,9 @@ func TestAdoptedPlanIsExplained(t *testing.T) {
 	set := func(w *world) {
 		w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, Generation: 1}
 		w.applied = []policy.Plan{{Groups: []policy.Group{{ID: 1, Tier: 2, EachChild: true}, {ID: 101}}}}
+		w.place(1)
 	}
 	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
-		w.place(1)
 		critical := pod(1)
 		critical.Tier = 0
 		w.tell(ready(critical))
@@ -427,10 +428,12 @@ func TestFailedWritesAreCounted(t *testing.T) {
 }
 
 // scraped is the line of the metrics that begins so.
-func scraped(a *Agent, begin string) string {
+func scraped(a *Agent, begin string) string { return scrapedOf(a.Handler(), begin) }
+
+func scrapedOf(h http.Handler, begin string) string {
 	synctest.Wait()
 	r := httptest.NewRecorder()
-	a.Handler().ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	h.ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 	for line := range strings.Lines(r.Body.String()) {
 		if strings.HasPrefix(line, begin) {
 			return strings.TrimSpace(line)

@@ -32,6 +32,8 @@ type world struct {
 	support policy.LimitSupport
 	limits  []policy.Limit
 	unheld  uint64 // of the kernel side's limits
+	held    []sched.LimitStats
+	paths   map[uint64]string // of cgroups
 	places  map[string]Place
 	cpus    int
 	blind   bool // cgroups cannot be read
@@ -176,11 +178,15 @@ func (e *fakeEngine) LimitsNotHeld() (n uint64, err error) {
 	return n, nil
 }
 
-func (e *fakeEngine) Stats() (sched.Stats, error)         { return sched.Stats{}, nil }
-func (e *fakeEngine) Limits() ([]sched.LimitStats, error) { return nil, nil }
-func (e *fakeEngine) SetLimit(policy.Limit) error         { return nil }
-func (e *fakeEngine) Adopted() bool                       { return e.adopted }
-func (e *fakeEngine) Close() error                        { return nil }
+func (e *fakeEngine) Limits() (l []sched.LimitStats, err error) {
+	e.do(func() { l = slices.Clone(e.held) })
+	return l, nil
+}
+
+func (e *fakeEngine) Stats() (sched.Stats, error) { return sched.Stats{}, nil }
+func (e *fakeEngine) SetLimit(policy.Limit) error { return nil }
+func (e *fakeEngine) Adopted() bool               { return e.adopted }
+func (e *fakeEngine) Close() error                { return nil }
 
 func (w *world) measure(own bool) (Probe, error) {
 	p := fakeProbe{w, own}
@@ -218,7 +224,10 @@ func (c fakeCgroups) Limits() (l []policy.Limit, err error) {
 	return l, nil
 }
 
-func (c fakeCgroups) Paths() (map[uint64]string, error) { return nil, nil }
+func (c fakeCgroups) Paths() (paths map[uint64]string, err error) {
+	c.do(func() { paths = maps.Clone(c.paths) })
+	return paths, nil
+}
 
 func (c fakeCgroups) Watch(ctx context.Context, changed func()) error {
 	c.do(func() { c.changed = changed })

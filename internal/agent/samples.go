@@ -7,11 +7,8 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/temper-sched/temper/internal/metric"
-	"github.com/temper-sched/temper/internal/policy"
 	"github.com/temper-sched/temper/internal/sched"
 	"github.com/temper-sched/temper/internal/tier"
 )
@@ -75,37 +72,14 @@ func (v *view) podSamples() []metric.Sample {
 			out = append(out, metric.Pods.Is(float64(pods[t]), t.String()))
 		}
 	}
-	paced := pacedByPod(v.Pods, v.Limits)
-	limited := slices.SortedFunc(maps.Keys(paced), func(a, b podName) int {
+	limited := slices.SortedFunc(maps.Keys(v.paced), func(a, b podName) int {
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
 	served := limited[:min(len(limited), maxPodSeries)]
 	for _, p := range served {
-		out = append(out, metric.LimitPaced.Is(paced[p].Seconds(), p.namespace, p.name))
+		out = append(out, metric.LimitPaced.Is(v.paced[p].Seconds(), p.namespace, p.name))
 	}
 	return append(out, metric.SeriesDropped.Is(float64(len(limited)-len(served))))
-}
-
-type podName struct{ namespace, name string }
-
-// pacedByPod sums over a pod's limits: its own and its containers'.
-func pacedByPod(pods []policy.Pod, limits []sched.LimitStats) map[podName]time.Duration {
-	names := map[string]podName{}
-	for _, p := range pods {
-		if p.Cgroup != "" {
-			names[p.Cgroup] = podName{p.Namespace, p.Name}
-		}
-	}
-	out := map[podName]time.Duration{}
-	for _, l := range limits {
-		for at := l.Cgroup; at != ""; at = at[:strings.LastIndexByte(at, '/')] {
-			if name, ok := names[at]; ok {
-				out[name] += l.Paced
-				break
-			}
-		}
-	}
-	return out
 }
 
 func statSamples(s *sched.Stats, attached bool) []metric.Sample {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/temper-sched/temper/internal/metric"
 	"github.com/temper-sched/temper/internal/policy"
@@ -22,8 +23,9 @@ func TestSeriesDropped(t *testing.T) {
 		for n := range pods {
 			cgroup := fmt.Sprint("/kubepods/pod", n)
 			v.Pods = append(v.Pods, policy.Pod{Namespace: "shop", Name: fmt.Sprint("p", n), Cgroup: cgroup, ID: uint64(n + 1)})
-			v.Limits = append(v.Limits, sched.LimitStats{Cgroup: cgroup})
+			v.Limits = append(v.Limits, sched.LimitStats{Cgroup: cgroup, ID: uint64(n + 1)})
 		}
+		v.paced = pacing{}.with(v.Pods, v.Limits).sums
 		samples := v.podSamples()
 		at := slices.IndexFunc(samples, func(s metric.Sample) bool { return s.ID == metric.SeriesDropped })
 		if at < 0 {
@@ -33,4 +35,47 @@ func TestSeriesDropped(t *testing.T) {
 			t.Errorf("of %d pods %v are dropped, want %v", pods, got, want)
 		}
 	}
+}
+
+// TestPacedOnlyGrows: a container that ends takes what it was paced along with its
+// limit; a counter that fell would be taken for one that began anew, and what is left
+// of it for what came since.
+func TestPacedOnlyGrows(t *testing.T) {
+	limit := func(id uint64, paced time.Duration) sched.LimitStats { return sched.LimitStats{ID: id, Paced: paced} }
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		h := a.Handler()
+		expect := func(when, want string) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			const name = `temper_limit_paced_seconds_total{namespace="shop",pod="p1"} `
+			if got := scrapedOf(h, name); got != name+want && got+want != "" {
+				t.Errorf("%s: %q, want %s", when, got, want)
+			}
+		}
+		w.place(1)
+		w.tell(ready(pod(1)))
+		w.do(func() {
+			w.paths = map[uint64]string{101: "/kubepods/pod1", 7: "/kubepods/pod1/a"}
+			w.held = []sched.LimitStats{limit(101, 100*time.Second), limit(7, 50*time.Second)}
+		})
+		expect("of the pod and a container", "150")
+		w.do(func() { delete(w.paths, 7) })
+		expect("the container is gone", "150")
+		w.do(func() { w.held = []sched.LimitStats{limit(101, 101*time.Second)} })
+		expect("its limit is, too", "151")
+		w.do(func() {
+			w.paths[8] = "/kubepods/pod1/b"
+			w.held = append(w.held, limit(8, time.Second))
+		})
+		expect("the next one", "152")
+		s := ready(pod(1))
+		s.Node.SafeMode = true
+		w.tell(s)
+		expect("not attached", "")
+		w.do(func() { w.held = []sched.LimitStats{limit(101, 3*time.Second)} })
+		w.tell(ready(pod(1)))
+		expect("attached again", "3")
+		w.tell(ready())
+		expect("the pod is gone", "")
+	})
 }

@@ -33,6 +33,7 @@ type view struct {
 	counts   counts
 	unmarked uint64 // tries to mark the node that failed
 	own      bool   // the probe runs by its own plan
+	paced    map[podName]time.Duration
 }
 
 // show returns the view of now.
@@ -60,9 +61,10 @@ const keepFor = time.Second
 type reader struct {
 	*Agent
 
-	mu   sync.Mutex
-	at   time.Time
-	last view
+	mu    sync.Mutex
+	at    time.Time
+	last  view
+	paced pacing
 }
 
 // read returns the loop's view, with limits and statistics; false before the
@@ -86,6 +88,7 @@ func (r *reader) read() (view, bool) {
 
 func (r *reader) measure(v *view) error {
 	if !v.State.Attached {
+		r.paced = pacing{}
 		if !v.own {
 			return nil
 		}
@@ -105,7 +108,12 @@ func (r *reader) measure(v *view) error {
 	}
 	var limitsErr error
 	v.Limits, limitsErr = engine.Limits()
-	return errors.Join(err, limitsErr, engine.Close(), r.name(v))
+	err = errors.Join(err, limitsErr, engine.Close(), r.name(v))
+	if limitsErr == nil {
+		r.paced = r.paced.with(v.Pods, v.Limits)
+	}
+	v.paced = r.paced.sums
+	return err
 }
 
 // name adds to groups and limits what the kernel side does not know.
