@@ -116,8 +116,10 @@ func (p *plugin) rolledOut(ctx context.Context, c *kube.Cluster) check {
 		return out
 	}
 	var details []string
+	desired := 0
 	out.Outcome = passed
 	for _, s := range sets {
+		desired += s.Desired
 		details = append(details, fmt.Sprintf("%s: %d of %d Ready, %d of the newest", s.Name, s.Ready, s.Desired, s.Updated))
 		if !s.Observed || s.Ready < s.Desired || s.Updated < s.Desired {
 			out.Outcome = failed
@@ -125,6 +127,11 @@ func (p *plugin) rolledOut(ctx context.Context, c *kube.Cluster) check {
 		}
 	}
 	out.Detail = strings.Join(details, "; ")
+	if desired == 0 {
+		out.Outcome = failed
+		out.Detail += "; no node is for them"
+		out.Fix = fmt.Sprintf("kubectl -n %s describe daemonset: its nodeSelector and affinity fit no node", p.installed())
+	}
 	return out
 }
 
