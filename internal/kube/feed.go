@@ -91,11 +91,14 @@ func (f *feed) session(ctx context.Context) error {
 }
 
 // list asks for nothing older than what is known, which the server answers
-// from memory. One that does not know that version is asked for any.
+// from memory. One that does not know that version is asked for any; one that does
+// not answer is no reason to hear again what was so before.
 func (f *feed) list(ctx context.Context) error {
 	list, err := f.source.list(ctx, metav1.ListOptions{ResourceVersion: f.version})
 	if err != nil {
-		f.version = "0"
+		if apierrors.IsTimeout(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // it has waited for that version, or has it no more
+			f.version = "0"
+		}
 		return err
 	}
 	items, err := meta.ExtractList(list)

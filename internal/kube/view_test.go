@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,12 +27,18 @@ type server struct {
 	watcher *watch.FakeWatcher
 	away    bool
 	lists   int
+	since   []string // the versions that lists were to have at least
+	forgot  bool     // it has no such version
 }
 
-func (s *server) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
+func (s *server) list(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists++
+	s.since = append(s.since, o.ResourceVersion)
+	if s.forgot && o.ResourceVersion != "0" {
+		return nil, apierrors.NewTimeoutError("Too large resource version", 1)
+	}
 	if s.away {
 		return nil, errors.New("connection refused")
 	}
@@ -119,6 +126,34 @@ func TestFeedSurvivesTheServer(t *testing.T) {
 			t.Errorf("server back: %+v", got)
 		}
 	})
+}
+
+// TestFeedGoesNotBack: what was heard before the server was away is not heard again
+// from one that lags, unless the servers know no such version.
+func TestFeedGoesNotBack(t *testing.T) {
+	for _, forgot := range []bool{false, true} {
+		s := &server{}
+		watching(t, s, func(last func() Snapshot) {
+			last()
+			s.leave()
+			pass(time.Minute)
+			s.mu.Lock()
+			s.forgot = forgot
+			s.mu.Unlock()
+			s.comeBack(*pod(func(*corev1.Pod) {}))
+			pass(2 * maxDelay)
+			if got := last(); !got.Connected || len(got.Pods) != 1 {
+				t.Errorf("server back: %+v", got)
+			}
+			want := "7"
+			if forgot {
+				want = "0"
+			}
+			if got := s.since[len(s.since)-1]; s.since[0] != "0" || got != want {
+				t.Errorf("at last the version %s was asked for, want %s", got, want)
+			}
+		})
+	}
 }
 
 func TestFeedGoesOnWhereTheWatchEnded(t *testing.T) {
