@@ -40,8 +40,8 @@ type PodState struct {
 	policy.Pod
 	Node, Phase, QOS string
 	Ended            bool
-	// MilliLimit is what its containers may use together, in thousandths of a
-	// CPU; 0 if one of them has no limit.
+	// MilliLimit is what its containers may use together, sidecars too, in
+	// thousandths of a CPU; 0 if one of them has no limit.
 	MilliLimit int64
 	Containers []Pinning
 }
@@ -92,14 +92,20 @@ func milliLimit(p *corev1.Pod) int64 {
 		return cpuOf(r.Limits)
 	}
 	var sum int64
-	for i := range p.Spec.Containers {
-		limit := cpuOf(p.Spec.Containers[i].Resources.Limits)
+	sidecars := slices.DeleteFunc(slices.Clone(p.Spec.InitContainers), func(c corev1.Container) bool { return !isSidecar(&c) })
+	for _, c := range slices.Concat(p.Spec.Containers, sidecars) {
+		limit := cpuOf(c.Resources.Limits)
 		if limit == 0 {
 			return 0
 		}
 		sum += limit
 	}
 	return sum
+}
+
+// isSidecar tells an init container that runs beside the others.
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func pinnings(p *corev1.Pod) []Pinning {
@@ -118,7 +124,6 @@ func pinnings(p *corev1.Pod) []Pinning {
 func pinningOf(p *corev1.Pod, c *corev1.Container, init bool) Pinning {
 	out := Pinning{Container: c.Name, Init: init}
 	milli := cpuOf(c.Resources.Requests)
-	sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 	switch {
 	case p.Spec.Resources != nil && cpuOf(p.Spec.Resources.Requests) > 0:
 		out.WhyNot = "CPUs are requested for the pod as a whole"
@@ -128,7 +133,7 @@ func pinningOf(p *corev1.Pod, c *corev1.Container, init bool) Pinning {
 		out.WhyNot = fmt.Sprintf("the pod is %s, not Guaranteed: every container needs requests equal to its limits", p.Status.QOSClass)
 	case milli%1000 != 0:
 		out.WhyNot = fmt.Sprintf("it requests %g CPUs, not a whole number", float64(milli)/1000)
-	case init && !sidecar:
+	case init && !isSidecar(c):
 		out.WhyNot = "an init container gives them back to the containers that follow"
 	default:
 		out.CPUs = milli / 1000

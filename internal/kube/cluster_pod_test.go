@@ -62,10 +62,22 @@ func TestPinnings(t *testing.T) {
 func TestMilliLimit(t *testing.T) {
 	own := podWith(corev1.PodQOSBurstable, asks("1", ""))
 	own.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
+	beside := func(init corev1.Container, sidecar bool) *corev1.Pod {
+		p := podWith(corev1.PodQOSBurstable, asks("1", "2"))
+		if sidecar {
+			always := corev1.ContainerRestartPolicyAlways
+			init.RestartPolicy = &always
+		}
+		p.Spec.InitContainers = []corev1.Container{init}
+		return p
+	}
 	cases := map[string]struct {
 		pod  *corev1.Pod
 		want int64
 	}{
+		"with a sidecar":    {beside(asks("", "500m"), true), 2500},
+		"a sidecar without": {beside(asks("1", ""), true), 0},
+		"what runs before":  {beside(asks("", "1"), false), 2000},
 		"of all containers": {podWith(corev1.PodQOSBurstable, asks("1", "2"), asks("", "500m")), 2500},
 		"one without":       {podWith(corev1.PodQOSBurstable, asks("1", "2"), asks("1", "")), 0},
 		"none":              {podWith(corev1.PodQOSBestEffort), 0},

@@ -91,7 +91,7 @@ func milliCPU(p *corev1.Pod) int64 {
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		own := cpuOf(requests(c, grantedInit))
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if isSidecar(c) {
 			sidecars = bounded(sidecars + own)
 			own = 0
 		}
