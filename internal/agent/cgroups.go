@@ -79,7 +79,7 @@ func (c *LiveCgroups) look() ([]policy.Group, map[string]Place, error) {
 	return defaults, places, nil
 }
 
-// Limits may be called from any goroutine, as may Paths and Watch.
+// Limits may be called from any goroutine, as may Paths, Usage and Watch.
 func (c *LiveCgroups) Limits() ([]policy.Limit, error) {
 	tree, err := c.open()
 	if err != nil {
@@ -95,6 +95,26 @@ func (c *LiveCgroups) Paths() (map[uint64]string, error) {
 		return nil, err
 	}
 	return tree.Paths()
+}
+
+// Usage returns what the kernel counted for each cgroup.
+func (c *LiveCgroups) Usage(paths []string) (map[string]time.Duration, error) {
+	tree, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	usage := make(map[string]time.Duration, len(paths))
+	var errs []error
+	for _, p := range paths {
+		used, err := tree.Usage(p)
+		switch {
+		case err == nil:
+			usage[p] = used
+		case !cgroup.IsGone(err):
+			errs = append(errs, err)
+		}
+	}
+	return usage, errors.Join(errs...)
 }
 
 // Watch returns when a parent of pods goes.

@@ -34,6 +34,7 @@ type world struct {
 	unheld  uint64 // of the kernel side's limits
 	held    []sched.LimitStats
 	paths   map[uint64]string // of cgroups
+	used    map[string]time.Duration
 	places  map[string]Place
 	cpus    int
 	blind   bool // cgroups cannot be read
@@ -227,6 +228,14 @@ func (c fakeCgroups) Limits() (l []policy.Limit, err error) {
 func (c fakeCgroups) Paths() (paths map[uint64]string, err error) {
 	c.do(func() { paths = maps.Clone(c.paths) })
 	return paths, nil
+}
+
+func (c fakeCgroups) Usage(paths []string) (used map[string]time.Duration, err error) {
+	c.do(func() {
+		used = maps.Clone(c.used)
+		maps.DeleteFunc(used, func(p string, _ time.Duration) bool { return !slices.Contains(paths, p) })
+	})
+	return used, nil
 }
 
 func (c fakeCgroups) Watch(ctx context.Context, changed func()) error {

@@ -5,8 +5,12 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -63,5 +67,29 @@ func TestFollow(t *testing.T) {
 		if diff := cmp.Diff(step.want, kernel.set); diff != "" || !errors.Is(err, step.err) {
 			t.Errorf("%s: error %v, want %v; told (-want +got):\n%s", step.what, err, step.err, diff)
 		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	root := t.TempDir()
+	for file, text := range map[string]string{
+		"cgroup.controllers": "cpuset cpu memory\n",
+		"a/cpu.stat":         "usage_usec 1500000\nuser_usec 7\n",
+		"odd/cpu.stat":       "usage_usec much\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &LiveCgroups{Root: root}
+	got, err := c.Usage([]string{"/gone", "/a"})
+	if want := map[string]time.Duration{"/a": 1500 * time.Millisecond}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if got, err := c.Usage([]string{"/odd", "/a"}); err == nil || len(got) != 1 {
+		t.Errorf("of one that cannot be read: %v, %v", got, err)
 	}
 }

@@ -67,6 +67,9 @@ type Cgroups interface {
 	Limits() ([]policy.Limit, error)
 	// Paths returns the path of every cgroup by its id.
 	Paths() (map[uint64]string, error)
+	// Usage returns the CPU time that the kernel counted for each of these
+	// cgroups, but for those that are gone.
+	Usage(paths []string) (map[string]time.Duration, error)
 	// Watch calls changed whenever cgroups of pods come or go, until ctx ends.
 	Watch(ctx context.Context, changed func()) error
 }

@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -77,5 +79,30 @@ func TestPacedOnlyGrows(t *testing.T) {
 		expect("attached again", "3")
 		w.tell(ready())
 		expect("the pod is gone", "")
+	})
+}
+
+// TestStatusHasWhatTheKernelCounts of each limited cgroup, to be held against what
+// Temper does, at the same moment; a scrape before it reads none of that.
+func TestStatusHasWhatTheKernelCounts(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.do(func() {
+			w.paths = map[uint64]string{101: "/kubepods/pod1"}
+			w.held = []sched.LimitStats{{ID: 101, Used: time.Minute}, {ID: 7}}
+			w.used = map[string]time.Duration{"/kubepods/pod1": 61 * time.Second}
+		})
+		w.tell(ready())
+		time.Sleep(time.Second)
+		h := a.Handler()
+		scrapedOf(h, "temper_")
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, httptest.NewRequest("GET", "/status", nil))
+		var r Report
+		if err := json.Unmarshal(answer.Body.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Limits) != 2 || r.Limits[0].KernelUsage != 61*time.Second || r.Limits[1].KernelUsage != 0 {
+			t.Errorf("got %+v", r.Limits)
+		}
 	})
 }

@@ -61,7 +61,7 @@ func (a *Agent) Handler() http.Handler {
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, req *http.Request) {
-		v, ok := r.read()
+		v, ok := r.read(true)
 		if !ok {
 			http.Error(w, "nothing is decided yet", http.StatusServiceUnavailable)
 			return
@@ -72,7 +72,7 @@ func (a *Agent) Handler() http.Handler {
 		}
 	})
 	mux.Handle("GET /metrics", metric.Handler(func() []metric.Sample {
-		v, ok := r.read()
+		v, ok := r.read(false)
 		if !ok {
 			return nil
 		}

@@ -64,20 +64,23 @@ type reader struct {
 	mu    sync.Mutex
 	at    time.Time
 	last  view
+	usage bool // it has what the kernel counted for limited cgroups
 	paced pacing
 }
 
-// read returns the loop's view, with limits and statistics; false before the
-// loop has decided for the first time.
-func (r *reader) read() (view, bool) {
+// read returns the loop's view, with limits and statistics, and where usage is asked
+// for with what the kernel counted for limited cgroups, a file of each; false before
+// the loop has decided for the first time.
+func (r *reader) read(usage bool) (view, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.view.Load()
 	if now == nil || now.Reason == "" {
 		return view{}, false
 	}
-	if r.at.IsZero() || time.Since(r.at) >= keepFor || now.Reason != r.last.Reason {
+	if r.at.IsZero() || time.Since(r.at) >= keepFor || now.Reason != r.last.Reason || usage && !r.usage {
 		next := *now
+		r.usage = usage
 		if err := r.measure(&next); err != nil {
 			r.Log.Debug("statistics not read", "err", err)
 		}
@@ -125,13 +128,23 @@ func (r *reader) name(v *view) error {
 	if err != nil {
 		return err
 	}
+	var limited []string
 	for i := range v.Limits {
-		v.Limits[i].Cgroup = paths[v.Limits[i].ID]
+		if v.Limits[i].Cgroup = paths[v.Limits[i].ID]; v.Limits[i].Cgroup != "" {
+			limited = append(limited, v.Limits[i].Cgroup)
+		}
 	}
 	if v.Stats != nil {
 		for i := range v.Stats.Groups {
 			v.Stats.Groups[i].Cgroup = paths[v.Stats.Groups[i].ID]
 		}
 	}
-	return nil
+	if !r.usage || len(limited) == 0 {
+		return nil
+	}
+	used, err := r.Cgroups.Usage(limited)
+	for i := range v.Limits {
+		v.Limits[i].KernelUsage = used[v.Limits[i].Cgroup]
+	}
+	return err
 }
