@@ -128,6 +128,31 @@ func TestSafeMode(t *testing.T) {
 	})
 }
 
+// TestDetachThatFails is tried again, and the node says that and nothing else.
+func TestDetachThatFails(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+		w.do(func() { w.stuck = errors.New("remove pinned link: read-only file system") })
+		s := ready()
+		s.Node.SafeMode = true
+		w.tell(s)
+		time.Sleep(time.Minute)
+		w.expect(t, ReasonSafeMode)
+		if m := w.now().Message; !strings.HasSuffix(m, "; not detached yet: remove pinned link: read-only file system") {
+			t.Errorf("the condition says %q", m)
+		}
+		w.do(func() { w.stuck = nil })
+		time.Sleep(time.Second)
+		if m := w.now().Message; strings.Contains(m, "yet") {
+			t.Errorf("afterwards the condition says %q", m)
+		}
+		if got := w.told(); !slices.Equal(got, []string{kube.EventAttached, kube.EventSafeModeOn, kube.EventDetached}) {
+			t.Errorf("Events %v", got[:min(len(got), 9)])
+		}
+	})
+}
+
 func TestForeignScheduler(t *testing.T) {
 	set := func(w *world) { w.state = sched.State{Kernel: "enabled", Ops: "lavd"} }
 	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {

@@ -29,6 +29,7 @@ type world struct {
 	state   sched.State
 	checks  []sched.Check
 	refuses error // what an attach fails of
+	stuck   error // what a detach fails of
 	support policy.LimitSupport
 	limits  []policy.Limit
 	unheld  uint64 // of the kernel side's limits
@@ -166,12 +167,15 @@ func (e *fakeEngine) Generation() (n uint64, err error) {
 	return n, nil
 }
 
-func (e *fakeEngine) Detach() error {
+func (e *fakeEngine) Detach() (err error) {
 	e.do(func() {
+		if err = e.stuck; err != nil {
+			return
+		}
 		e.state = sched.State{Kernel: "disabled"}
 		e.detaches = append(e.detaches, e.since())
 	})
-	return nil
+	return err
 }
 
 func (e *fakeEngine) LimitsNotHeld() (n uint64, err error) {

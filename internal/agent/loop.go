@@ -288,7 +288,7 @@ func (l *loop) detach() {
 	err := engine.Detach()
 	l.note("detach scheduler", err)
 	l.engine, l.applied = nil, nil
-	l.super.detached(l.Machine.Uptime(), l.refused)
+	l.super.detached(l.Machine.Uptime(), l.refused, err)
 	if err == nil {
 		l.Log.Info("scheduler detached", "reason", l.super.verdict.Reason)
 	}

@@ -332,10 +332,14 @@ var unsupported = []sched.Reason{
 	sched.KernelDenylisted, sched.CgroupV1, sched.VerifierRejected,
 }
 
-// detached is told that step's detach was carried out.
-func (s *supervisor) detached(now time.Duration, refused *obstacle) {
+// detached is told that step's detach was carried out, or why not.
+func (s *supervisor) detached(now time.Duration, refused *obstacle, err error) {
 	s.held = false
-	s.say(kube.EventDetached, s.verdict.Reason+": "+s.verdict.Message)
+	if err == nil {
+		s.say(kube.EventDetached, s.verdict.Reason+": "+s.verdict.Message)
+	} else {
+		s.verdict.Message += "; not detached yet: " + err.Error()
+	}
 	if refused != nil {
 		s.assess(now, refused)
 	}
