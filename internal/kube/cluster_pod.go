@@ -78,10 +78,9 @@ func (c *Cluster) PodNames(ctx context.Context, namespace string) ([]string, err
 }
 
 func podState(p *corev1.Pod, th tier.Thresholds) PodState {
-	of, runs := podOf(p, th)
 	return PodState{
-		Pod:  of,
-		Node: p.Spec.NodeName, Phase: string(p.Status.Phase), QOS: string(p.Status.QOSClass), Ended: !runs,
+		Pod:  describe(p, th),
+		Node: p.Spec.NodeName, Phase: string(p.Status.Phase), QOS: string(p.Status.QOSClass), Ended: hasEnded(p),
 		MilliLimit: milliLimit(p),
 		Containers: pinnings(p),
 	}

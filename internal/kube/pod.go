@@ -22,13 +22,19 @@ const (
 // podOf is what the node core needs of a pod, and whether it counts: what has
 // ended holds no CPU. A pod that is being deleted still runs.
 func podOf(p *corev1.Pod, th tier.Thresholds) (policy.Pod, bool) {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+	if uid, _ := cgroupUID(p); uid == "" || hasEnded(p) {
 		return policy.Pod{}, false
 	}
+	return describe(p, th), true
+}
+
+func hasEnded(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// describe puts a pod in the words of the node core.
+func describe(p *corev1.Pod, th tier.Thresholds) policy.Pod {
 	uid, _ := cgroupUID(p)
-	if uid == "" {
-		return policy.Pod{}, false
-	}
 	var priority int32
 	if p.Spec.Priority != nil {
 		priority = *p.Spec.Priority
@@ -47,7 +53,7 @@ func podOf(p *corev1.Pod, th tier.Thresholds) (policy.Pod, bool) {
 		Tier:      rank,
 		Why:       why,
 		MilliCPU:  milliCPU(p),
-	}, true
+	}
 }
 
 // cgroupUID is the UID in the name of the pod's cgroup, and whether it is only
