@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// againAfter is how soon a write that failed is tried again.
+	// againAfter is how soon a write that failed is tried again, and doubles with
+	// each that fails.
 	againAfter = time.Second
 	// confirmEvery is how often a condition is written again: the cluster keeps
 	// it if nothing differs, and somebody may have changed it.
@@ -71,6 +72,7 @@ func (p *publisher) run(ctx context.Context) {
 func (p *publisher) mark(ctx context.Context) {
 	var want mark
 	var failed bool
+	pause := againAfter
 	timer := time.NewTimer(confirmEvery)
 	defer timer.Stop()
 	for {
@@ -95,9 +97,11 @@ func (p *publisher) mark(ctx context.Context) {
 		}
 		failed = err != nil
 		if failed {
-			timer.Reset(againAfter)
+			timer.Reset(pause)
+			pause = min(2*pause, confirmEvery)
 		} else {
 			timer.Reset(confirmEvery)
+			pause = againAfter
 		}
 	}
 }

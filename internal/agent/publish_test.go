@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/temper-sched/temper/internal/kube"
+)
+
+// refusing is an API server that lets nobody write, until it does.
+type refusing struct {
+	Cluster
+	allows bool
+	tries  int
+}
+
+func (r *refusing) SetCondition(context.Context, kube.Condition) error {
+	r.tries++
+	if r.allows {
+		return nil
+	}
+	return errors.New("forbidden")
+}
+
+func (r *refusing) SetEngine(context.Context, string) error { return nil }
+
+// TestRefusedMarksAreTriedLess: every node's agent does this at the same time. What
+// is new is tried at once.
+func TestRefusedMarksAreTriedLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &refusing{}
+		p := newPublisher(r, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go p.run(ctx)
+		p.set(mark{engine: kube.EngineObserve})
+		expect := func(after time.Duration, least, most int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if r.tries < least || r.tries > most {
+				t.Errorf("%d tries within %v, want %d to %d", r.tries, after, least, most)
+			}
+			r.tries = 0
+		}
+		expect(1500*time.Millisecond, 2, 2)
+		expect(10*time.Minute, 50, 70)
+		p.set(mark{engine: kube.EngineSafe})
+		expect(100*time.Millisecond, 1, 1)
+		r.allows = true
+		expect(confirmEvery, 1, 1)
+		r.allows = false
+		expect(confirmEvery, 1, 1)
+		expect(1500*time.Millisecond, 1, 1)
+	})
+}
