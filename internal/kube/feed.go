@@ -23,6 +23,8 @@ const (
 	// watchFor is how long the server keeps a watch open, and up to twice that:
 	// nodes that started together do not come back together.
 	watchFor = 5 * time.Minute
+	// curt is a watch that was over before it was worth anything.
+	curt = time.Second
 )
 
 // source is one collection of the API server.
@@ -83,7 +85,7 @@ func (f *feed) session(ctx context.Context) error {
 		if err := f.follow(ctx); err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		if time.Since(began) < time.Second {
+		if time.Since(began) < curt {
 			return errors.New("watch: ended as soon as it began")
 		}
 	}
@@ -125,7 +127,12 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 	defer w.Stop()
 	f.sink.connected(true)
-	f.delay = firstDelay
+	began := time.Now()
+	defer func() {
+		if time.Since(began) >= curt {
+			f.delay = firstDelay
+		}
+	}()
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
 			return apierrors.FromObject(event.Object)

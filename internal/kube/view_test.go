@@ -26,6 +26,7 @@ type server struct {
 	pods    []corev1.Pod
 	watcher *watch.FakeWatcher
 	away    bool
+	curt    bool // it ends watches as soon as they began
 	lists   int
 	since   []string // the versions that lists were to have at least
 	forgot  bool     // it has no such version
@@ -52,6 +53,9 @@ func (s *server) watch(context.Context, metav1.ListOptions) (watch.Interface, er
 		return nil, errors.New("connection refused")
 	}
 	s.watcher = watch.NewFake()
+	if s.curt {
+		s.watcher.Stop()
+	}
 	return s.watcher, nil
 }
 
@@ -124,6 +128,33 @@ func TestFeedSurvivesTheServer(t *testing.T) {
 		got := last()
 		if !got.Connected || len(got.Pods) != 2 {
 			t.Errorf("server back: %+v", got)
+		}
+	})
+}
+
+// TestFeedOfACurtServer: watches that end at once, as behind a proxy that does not
+// stream, are no reason to list all the time.
+func TestFeedOfACurtServer(t *testing.T) {
+	s := &server{curt: true}
+	watching(t, s, func(last func() Snapshot) {
+		last()
+		lists := s.asked()
+		pass(time.Hour)
+		if n := s.asked() - lists; n < 100 || n > 600 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		s.mu.Lock()
+		s.curt = false
+		s.mu.Unlock()
+		pass(2 * maxDelay)
+		if got := last(); !got.Connected {
+			t.Error("not connected to one that streams")
+		}
+		lists = s.asked()
+		s.leave()
+		pass(2 * firstDelay)
+		if s.asked() == lists {
+			t.Error("one that streamed is not asked again soon")
 		}
 	})
 }
