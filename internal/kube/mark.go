@@ -96,7 +96,8 @@ func conditionAfter(old corev1.NodeCondition, want Condition, now time.Time) (co
 		next.LastTransitionTime = old.LastTransitionTime
 	}
 	unchanged := old.Status == next.Status && old.Reason == next.Reason && old.Message == next.Message
-	return next, !unchanged || now.Sub(old.LastHeartbeatTime.Time) >= heartbeat
+	age := now.Sub(old.LastHeartbeatTime.Time) // below 0 once the clock was set back
+	return next, !unchanged || age < 0 || age >= heartbeat
 }
 
 // SetEngine makes the node's label say which engine it has.

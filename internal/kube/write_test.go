@@ -21,18 +21,21 @@ func TestConditionAfter(t *testing.T) {
 	}
 	stale := old
 	stale.LastHeartbeatTime = metav1.NewTime(now.Add(-heartbeat))
+	ahead := old
+	ahead.LastHeartbeatTime = metav1.NewTime(now.AddDate(1, 0, 0))
 	for name, test := range map[string]struct {
 		old        corev1.NodeCondition
 		want       Condition
 		differs    bool
 		transition time.Time
 	}{
-		"none before":    {corev1.NodeCondition{}, Condition{Reason: "Observing", Message: "m"}, true, now},
-		"the same":       {old, Condition{Reason: "Observing", Message: "m"}, false, created},
-		"the same, old":  {stale, Condition{Reason: "Observing", Message: "m"}, true, created},
-		"another reason": {old, Condition{Reason: "SafeMode", Message: "m"}, true, created},
-		"no message":     {old, Condition{Reason: "Observing"}, true, created},
-		"ready":          {old, Condition{Ready: true, Reason: "Attached"}, true, now},
+		"none before":                  {corev1.NodeCondition{}, Condition{Reason: "Observing", Message: "m"}, true, now},
+		"the same":                     {old, Condition{Reason: "Observing", Message: "m"}, false, created},
+		"the same, old":                {stale, Condition{Reason: "Observing", Message: "m"}, true, created},
+		"of a clock that was set back": {ahead, Condition{Reason: "Observing", Message: "m"}, true, created},
+		"another reason":               {old, Condition{Reason: "SafeMode", Message: "m"}, true, created},
+		"no message":                   {old, Condition{Reason: "Observing"}, true, created},
+		"ready":                        {old, Condition{Ready: true, Reason: "Attached"}, true, now},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, differs := conditionAfter(test.old, test.want, now)
