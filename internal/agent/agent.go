@@ -177,6 +177,8 @@ type loop struct {
 	from      *policy.Observation // what it was decided from; nil: the kernel side had it
 	applied   *policy.Plan        // nil: not known
 	plannedAt time.Time
+	behind    error     // why the newest plan is not in force
+	behindAt  time.Time // since when
 	dirtyAt   time.Time // when the oldest change was heard of that is not in force; zero: none
 
 	measuring   measuring

@@ -494,36 +494,6 @@ func TestPodStorm(t *testing.T) {
 	})
 }
 
-// TestTwoWritersMakeNoPlan: while a temper apply fills a plan the agent does not, and its own
-// comes when that is done. Heartbeats go on.
-func TestTwoWritersMakeNoPlan(t *testing.T) {
-	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
-		w.place(1)
-		w.tell(ready())
-		time.Sleep(time.Second)
-		held, err := HoldPlan(a.Config.RunDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plans, beats := w.plans(), w.count(&w.beats)
-		w.tell(ready(pod(1)))
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if n := w.plans(); n != plans {
-			t.Errorf("%d plans while another process changes it", n-plans)
-		}
-		if n := w.count(&w.beats); n-beats < 3 {
-			t.Errorf("%d heartbeats in 10 s", n-beats)
-		}
-		held.Release()
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if last := w.lastPlan(); w.plans() == plans || len(last.Groups) != 2 {
-			t.Errorf("afterwards the plan is %+v", last)
-		}
-	})
-}
-
 // TestCPUsGo: fences leave CPUs that went, also where the cgroups could not be
 // read when that was seen.
 func TestCPUsGo(t *testing.T) {

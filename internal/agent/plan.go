@@ -14,16 +14,27 @@ import (
 	"github.com/temper-sched/temper/internal/tier"
 )
 
+// behindAfter is how long the newest plan may not be in force until the node says so.
+const behindAfter = 5 * time.Second
+
 // replan decides from what is there now, and puts it in force. What fails is
 // tried again with the next change or refresh.
 func (l *loop) replan() {
+	err := l.decide()
+	if l.behind == nil {
+		l.behindAt = time.Now()
+	}
+	l.behind = err
+}
+
+func (l *loop) decide() error {
 	since := l.dirtyAt
 	l.dirtyAt, l.plannedAt = time.Time{}, time.Now()
 	err := l.observe()
 	l.note("observe node", err)
 	// A plan without the pods would take the tiers of all that are attached.
 	if err != nil || !l.known {
-		return
+		return err
 	}
 	// The cgroup of a pod that is not known yet changes nothing, nor does that of
 	// one that is gone.
@@ -34,7 +45,7 @@ func (l *loop) replan() {
 		l.tellUnfenced()
 	}
 	if !l.super.held {
-		return
+		return nil
 	}
 	l.yield()
 	planned := l.plan
@@ -42,7 +53,7 @@ func (l *loop) replan() {
 	if l.applied != nil {
 		if ops = policy.Diff(*l.applied, planned); len(ops) == 0 {
 			l.applied = &planned // with what the kernel side does not know: paths, and why there is no fence
-			return
+			return nil
 		}
 	}
 	began := time.Now()
@@ -50,7 +61,7 @@ func (l *loop) replan() {
 	l.note("apply plan", err)
 	if err != nil {
 		l.applied = nil
-		return
+		return err
 	}
 	l.counts.apply.Observe(time.Since(began))
 	l.applied = &planned
@@ -58,6 +69,7 @@ func (l *loop) replan() {
 		l.state.Generation, l.counts.generation = generation, generation
 	}
 	l.countEffective(ops, since)
+	return nil
 }
 
 // apply puts the plan in force, unless a temper apply is at it: two that fill the same
