@@ -20,7 +20,8 @@ const (
 	// confirmEvery is how often a condition is written again: the cluster keeps
 	// it if nothing differs, and somebody may have changed it.
 	confirmEvery = 10 * time.Second
-	// maxNews bounds the Events that wait for the API server.
+	// maxNews bounds the Events that wait for the API server, of the node and of
+	// pods each.
 	maxNews = 64
 )
 
@@ -31,17 +32,22 @@ type mark struct {
 }
 
 // publisher writes to the API server, which may be slow or away, so that the
-// loop need not. The last mark wins; Events wait in order.
+// loop need not. The last mark wins; Events wait in order, those of pods until none
+// of the node does.
 type publisher struct {
 	cluster Cluster
 	log     *slog.Logger
 	marks   chan mark
 	news    chan kube.Event
+	ofPods  chan kube.Event
 	failed  atomic.Uint64 // tries to mark the node
 }
 
 func newPublisher(c Cluster, log *slog.Logger) *publisher {
-	return &publisher{cluster: c, log: log, marks: make(chan mark, 1), news: make(chan kube.Event, maxNews)}
+	return &publisher{
+		cluster: c, log: log, marks: make(chan mark, 1),
+		news: make(chan kube.Event, maxNews), ofPods: make(chan kube.Event, maxNews),
+	}
 }
 
 // set and say are called by the loop alone, and never wait.
@@ -55,8 +61,12 @@ func (p *publisher) set(m mark) {
 }
 
 func (p *publisher) say(e kube.Event) {
+	queue := p.news
+	if e.Pod != nil {
+		queue = p.ofPods
+	}
 	select {
-	case p.news <- e:
+	case queue <- e:
 	default:
 		p.log.Warn("event dropped: too many wait for the API server", "reason", e.Reason)
 	}
@@ -109,9 +119,17 @@ func (p *publisher) mark(ctx context.Context) {
 func (p *publisher) tell(ctx context.Context) {
 	for {
 		select {
+		case e := <-p.news:
+			p.deliver(ctx, e)
+			continue
+		default:
+		}
+		select {
 		case <-ctx.Done():
 			return
 		case e := <-p.news:
+			p.deliver(ctx, e)
+		case e := <-p.ofPods:
 			p.deliver(ctx, e)
 		}
 	}

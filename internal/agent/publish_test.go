@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/temper-sched/temper/internal/kube"
+	"github.com/temper-sched/temper/internal/policy"
 )
 
 // refusing is an API server that lets nobody write, until it does.
@@ -58,5 +60,43 @@ func TestRefusedMarksAreTriedLess(t *testing.T) {
 		r.allows = false
 		expect(confirmEvery, 1, 1)
 		expect(1500*time.Millisecond, 1, 1)
+	})
+}
+
+// busy is an API server that takes a second for an Event.
+type busy struct {
+	Cluster
+	events []string
+}
+
+func (b *busy) Event(_ context.Context, e kube.Event) error {
+	time.Sleep(time.Second)
+	b.events = append(b.events, e.Reason)
+	return nil
+}
+
+// TestEventsOfManyPodsWait for those of the node, and cost it none.
+func TestEventsOfManyPodsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &busy{}
+		p := newPublisher(b, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go p.run(ctx)
+		for range 2 * maxNews {
+			p.say(kube.Event{Pod: &policy.Pod{}, Reason: kube.EventCriticalOverCapacity})
+		}
+		p.say(kube.Event{Reason: kube.EventEjected})
+		p.say(kube.Event{Reason: kube.EventAttached})
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if first := slices.Index(b.events, kube.EventEjected); first < 0 || first > 1 || !slices.Contains(b.events, kube.EventAttached) {
+			t.Errorf("after 4 s: %v", b.events)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(b.events); n < maxNews || n > maxNews+3 {
+			t.Errorf("%d Events of pods and of the node", n)
+		}
 	})
 }

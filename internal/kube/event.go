@@ -23,7 +23,8 @@ import (
 const (
 	// aggregate is how long the same of the same object is one Event, counted.
 	aggregate = 10 * time.Minute
-	// eventsPerSecond and eventBurst bound what a node in trouble writes.
+	// eventsPerSecond and eventBurst bound what a node in trouble writes about
+	// itself, and as much about its pods.
 	eventsPerSecond = 0.1
 	eventBurst      = 25
 )
@@ -37,7 +38,7 @@ type Event struct {
 
 // recorder knows the Events that further ones are counted in.
 type recorder struct {
-	limit flowcontrol.RateLimiter
+	ofNode, ofPods flowcontrol.RateLimiter // apart: many pods shall not cost the node its own
 
 	mu   sync.Mutex // held while one is written, so that they stay in order
 	sent map[eventKey]*corev1.Event
@@ -46,7 +47,18 @@ type recorder struct {
 type eventKey struct{ object, reason string }
 
 func newRecorder() *recorder {
-	return &recorder{limit: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), sent: map[eventKey]*corev1.Event{}}
+	bound := func() flowcontrol.RateLimiter {
+		return flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst)
+	}
+	return &recorder{ofNode: bound(), ofPods: bound(), sent: map[eventKey]*corev1.Event{}}
+}
+
+// accepts tells whether e is within the rate, and counts it.
+func (r *recorder) accepts(e Event) bool {
+	if e.Pod != nil {
+		return r.ofPods.TryAccept()
+	}
+	return r.ofNode.TryAccept()
 }
 
 // Event writes an Event. What is beyond the rate is dropped, but counted.
@@ -55,7 +67,7 @@ func (c *Client) Event(ctx context.Context, e Event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.next(e, c.node, time.Now())
-	if !r.limit.TryAccept() {
+	if !r.accepts(e) {
 		c.log.DebugContext(ctx, "event dropped", "reason", e.Reason, "message", e.Message)
 		return nil
 	}

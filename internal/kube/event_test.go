@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/temper-sched/temper/internal/policy"
 )
 
 // eventServer keeps the counts of Events by their names.
@@ -67,6 +69,24 @@ func (s *eventServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(http.StatusOK, `{"kind": "Event", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}`)
 }
 
+// client is an agent's, of this server.
+func (s *eventServer) client(t *testing.T) *Client {
+	t.Helper()
+	s.t, s.counts = t, map[string]int32{}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf("clusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server.URL)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Kubeconfig: config, NodeName: "n1", Thresholds: thresholds, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func (s *eventServer) decode(body []byte) *corev1.Event {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -93,18 +113,7 @@ func TestEventsOverABadServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := test.server
-			s.t, s.counts = t, map[string]int32{}
-			server := httptest.NewServer(&s)
-			defer server.Close()
-			config := filepath.Join(t.TempDir(), "kubeconfig")
-			text := fmt.Sprintf("clusters: [{name: a, cluster: {server: %q}}]\ncontexts: [{name: a, context: {cluster: a}}]\ncurrent-context: a\n", server.URL)
-			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			c, err := New(Config{Kubeconfig: config, NodeName: "n1", Thresholds: thresholds, Log: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := s.client(t)
 			var failed []bool
 			for range test.failed {
 				failed = append(failed, c.Event(t.Context(), Event{Reason: EventEjected, Message: "m"}) != nil)
@@ -118,5 +127,22 @@ func TestEventsOverABadServer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEventsOfManyPods leave room for those of the node.
+func TestEventsOfManyPods(t *testing.T) {
+	r := newRecorder()
+	accepted := 0
+	for n := range 4 * eventBurst {
+		if r.accepts(Event{Pod: &policy.Pod{UID: fmt.Sprint(n)}, Reason: EventCriticalOverCapacity}) {
+			accepted++
+		}
+	}
+	if accepted < eventBurst || accepted > eventBurst+1 {
+		t.Errorf("%d Events of pods at once, want %d", accepted, eventBurst)
+	}
+	if !r.accepts(Event{Reason: EventEjected}) {
+		t.Error("none is left for the node")
 	}
 }

@@ -172,7 +172,7 @@ func TestFeedGoesNotBack(t *testing.T) {
 			s.forgot = forgot
 			s.mu.Unlock()
 			s.comeBack(*pod(func(*corev1.Pod) {}))
-			pass(2 * maxDelay)
+			pass(4 * maxDelay)
 			if got := last(); !got.Connected || len(got.Pods) != 1 {
 				t.Errorf("server back: %+v", got)
 			}
