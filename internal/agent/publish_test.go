@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,14 @@ import (
 // refusing is an API server that lets nobody write, until it does.
 type refusing struct {
 	Cluster
+	mu     sync.Mutex // virtual time orders nothing for the race detector
 	allows bool
 	tries  int
 }
 
 func (r *refusing) SetCondition(context.Context, kube.Condition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.tries++
 	if r.allows {
 		return nil
@@ -46,6 +50,8 @@ func TestRefusedMarksAreTriedLess(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if r.tries < least || r.tries > most {
 				t.Errorf("%d tries within %v, want %d to %d", r.tries, after, least, most)
 			}
@@ -55,9 +61,14 @@ func TestRefusedMarksAreTriedLess(t *testing.T) {
 		expect(10*time.Minute, 50, 70)
 		p.set(mark{engine: kube.EngineSafe})
 		expect(100*time.Millisecond, 1, 1)
-		r.allows = true
+		allow := func(is bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.allows = is
+		}
+		allow(true)
 		expect(confirmEvery, 1, 1)
-		r.allows = false
+		allow(false)
 		expect(confirmEvery, 1, 1)
 		expect(1500*time.Millisecond, 1, 1)
 	})
@@ -66,11 +77,14 @@ func TestRefusedMarksAreTriedLess(t *testing.T) {
 // busy is an API server that takes a second for an Event.
 type busy struct {
 	Cluster
+	mu     sync.Mutex
 	events []string
 }
 
 func (b *busy) Event(_ context.Context, e kube.Event) error {
 	time.Sleep(time.Second)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.events = append(b.events, e.Reason)
 	return nil
 }
@@ -88,14 +102,18 @@ func TestEventsOfManyPodsWait(t *testing.T) {
 		}
 		p.say(kube.Event{Reason: kube.EventEjected})
 		p.say(kube.Event{Reason: kube.EventAttached})
-		time.Sleep(4 * time.Second)
-		synctest.Wait()
-		if first := slices.Index(b.events, kube.EventEjected); first < 0 || first > 1 || !slices.Contains(b.events, kube.EventAttached) {
-			t.Errorf("after 4 s: %v", b.events)
+		after := func(d time.Duration) []string {
+			time.Sleep(d)
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return slices.Clone(b.events)
 		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := len(b.events); n < maxNews || n > maxNews+3 {
+		first := after(4 * time.Second)
+		if at := slices.Index(first, kube.EventEjected); at < 0 || at > 1 || !slices.Contains(first, kube.EventAttached) {
+			t.Errorf("after 4 s: %v", first)
+		}
+		if n := len(after(time.Hour)); n < maxNews || n > maxNews+3 {
 			t.Errorf("%d Events of pods and of the node", n)
 		}
 	})
