@@ -55,7 +55,7 @@ func (n node) followLimits(e engine) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := agent.Follower{List: tree.Limits, Set: e.SetLimit}
+	f := agent.Follower{List: tree.Limits, Set: e.SetLimit, Held: e.Limits}
 	return f.Follow, nil
 }
 

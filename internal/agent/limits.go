@@ -4,10 +4,12 @@ package agent
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
 )
 
 // Follower tells the kernel side of CPU limits where the kernel does not. It is
@@ -15,7 +17,8 @@ import (
 type Follower struct {
 	List  func() ([]policy.Limit, error) // those that cgroups have now
 	Set   func(policy.Limit) error
-	known map[uint64]policy.Limit // by cgroup id: what the kernel side was told
+	Held  func() ([]sched.LimitStats, error) // what it has of an adopted one's time
+	known map[uint64]policy.Limit            // by cgroup id: what the kernel side was told
 }
 
 // Follow passes on what changed. What could not be set is tried again next time.
@@ -25,7 +28,16 @@ func (f *Follower) Follow() error {
 		return err
 	}
 	if f.known == nil {
+		held, err := f.Held()
+		if err != nil {
+			return err
+		}
 		f.known = map[uint64]policy.Limit{}
+		for _, l := range held {
+			if l.Quota > 0 {
+				f.known[l.ID] = policy.Limit{ID: l.ID, QuotaUs: us(l.Quota), PeriodUs: us(l.Period), BurstUs: us(l.Burst)}
+			}
+		}
 	}
 	var errs []error
 	for _, l := range policy.LimitChanges(f.known, now) {
@@ -42,3 +54,5 @@ func (f *Follower) Follow() error {
 	}
 	return errors.Join(errs...)
 }
+
+func us(d time.Duration) uint64 { return uint64(d / time.Microsecond) }

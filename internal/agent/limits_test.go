@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/policy"
+	"github.com/temper-sched/temper/internal/sched"
 )
 
 // kernelSide answers each limit with the error that fails has for its cgroup.
@@ -40,7 +41,7 @@ func TestFollow(t *testing.T) {
 	var now []policy.Limit
 	var listing error
 	kernel := &kernelSide{}
-	f := Follower{List: func() ([]policy.Limit, error) { return now, listing }, Set: kernel.SetLimit}
+	f := Follower{List: func() ([]policy.Limit, error) { return now, listing }, Set: kernel.SetLimit, Held: nothingHeld}
 	for _, step := range []struct {
 		what    string
 		now     map[uint64]uint64
@@ -67,6 +68,40 @@ func TestFollow(t *testing.T) {
 		if diff := cmp.Diff(step.want, kernel.set); diff != "" || !errors.Is(err, step.err) {
 			t.Errorf("%s: error %v, want %v; told (-want +got):\n%s", step.what, err, step.err, diff)
 		}
+	}
+}
+
+func nothingHeld() ([]sched.LimitStats, error) { return nil, nil }
+
+// TestFollowAfterAdoption: a limit that was lifted while nobody followed is lifted
+// in the kernel side, too, as soon as it tells what it holds.
+func TestFollowAfterAdoption(t *testing.T) {
+	kernel := &kernelSide{}
+	held := []sched.LimitStats{
+		{ID: 1, Quota: time.Millisecond, Period: 100 * time.Millisecond}, {ID: 2, Quota: time.Millisecond, Period: 100 * time.Millisecond},
+		{ID: 3, Period: 100 * time.Millisecond}, // lifted already, and still there
+	}
+	mute := errors.New("no answer")
+	telling := mute
+	f := Follower{
+		List: func() ([]policy.Limit, error) {
+			return []policy.Limit{{Cgroup: "/1", ID: 1, QuotaUs: 2000, PeriodUs: 100_000}}, nil
+		},
+		Set:  kernel.SetLimit,
+		Held: func() ([]sched.LimitStats, error) { return held, telling },
+	}
+	if err := f.Follow(); !errors.Is(err, mute) {
+		t.Errorf("while it does not tell: %v", err)
+	}
+	telling = nil
+	for range 2 {
+		if err := f.Follow(); err != nil {
+			t.Error(err)
+		}
+	}
+	slices.Sort(kernel.set)
+	if diff := cmp.Diff([]string{"1=2000", "2=0"}, kernel.set); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 

@@ -202,5 +202,5 @@ func (l *loop) newFollower() *Follower {
 	if err != nil || can.Told {
 		return nil
 	}
-	return &Follower{List: l.Cgroups.Limits, Set: l.engine.SetLimit}
+	return &Follower{List: l.Cgroups.Limits, Set: l.engine.SetLimit, Held: l.engine.Limits}
 }
