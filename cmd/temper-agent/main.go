@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -97,7 +98,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	log.InfoContext(ctx, "agent started", "node", o.node, "version", cfg.Version, "config", cfg.Agent)
-	a := agent.New(cfg, agent.LiveMachine(o.pinDir), &agent.LiveCgroups{Root: cgroup.Root}, cluster, log)
+	a := agent.New(cfg, agent.LiveMachine(cfg.PinDir), &agent.LiveCgroups{Root: cgroup.Root}, cluster, log)
 	go func() {
 		if err := a.Serve(ctx, listener); err != nil {
 			log.ErrorContext(ctx, "nothing is served any more", "err", err)
@@ -111,9 +112,14 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 
 // read checks everything that can be wrong with the command line.
 func (o options) read(stderr io.Writer) (agent.Config, *slog.Logger, error) {
-	cfg := agent.Config{Agent: config.DefaultAgent(), Node: o.node, Version: version(), Build: build(), PinDir: o.pinDir, RunDir: o.runDir}
+	cfg := agent.Config{Agent: config.DefaultAgent(), Node: o.node, Version: version(), Build: build(), RunDir: o.runDir}
 	var level slog.Level
 	errs := []error{level.UnmarshalText([]byte(o.level))}
+	if o.pinDir == "" {
+		errs = append(errs, errors.New("no pin directory: give --pin-dir"))
+	} else {
+		cfg.PinDir = filepath.Clean(o.pinDir)
+	}
 	if o.node == "" {
 		errs = append(errs, errors.New("no node name: give --node-name or $NODE_NAME"))
 	}

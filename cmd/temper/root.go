@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -91,7 +92,10 @@ func pinDir(cmd *cobra.Command) string {
 	if err != nil {
 		panic(err) // every subcommand inherits the flag
 	}
-	return dir
+	if dir == "" { // the default
+		return dir
+	}
+	return filepath.Clean(dir)
 }
 
 // output is the value of -o.
