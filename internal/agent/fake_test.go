@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,7 @@ type world struct {
 	places  map[string]Place
 	cpus    int
 	blind   bool // cgroups cannot be read
+	mute    bool // the state cannot be read
 
 	attaches []time.Duration // since the start of the test
 	detaches []time.Duration
@@ -96,8 +98,12 @@ func (w *world) machine() Machine {
 }
 
 func (w *world) State() (s sched.State, err error) {
-	w.do(func() { s = w.state })
-	return s, nil
+	w.do(func() {
+		if s = w.state; w.mute {
+			err = syscall.EIO
+		}
+	})
+	return s, err
 }
 
 func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {

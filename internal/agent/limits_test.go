@@ -78,7 +78,8 @@ func nothingHeld() ([]sched.LimitStats, error) { return nil, nil }
 func TestFollowAfterAdoption(t *testing.T) {
 	kernel := &kernelSide{}
 	held := []sched.LimitStats{
-		{ID: 1, Quota: time.Millisecond, Period: 100 * time.Millisecond}, {ID: 2, Quota: time.Millisecond, Period: 100 * time.Millisecond},
+		{ID: 1, Quota: time.Millisecond, Period: 100 * time.Millisecond},
+		{ID: 2, Quota: time.Millisecond, Period: 100 * time.Millisecond},
 		{ID: 3, Period: 100 * time.Millisecond}, // lifted already, and still there
 	}
 	mute := errors.New("no answer")

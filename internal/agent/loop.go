@@ -83,11 +83,10 @@ func (l *loop) tick(ctx context.Context) {
 	l.beat.Store(int64(l.Machine.Uptime()))
 	if l.look() {
 		l.do(ctx, l.super.step(l.sight()))
+		l.sayBehind()
 	}
 	if !l.super.held {
 		l.unheld = 0 // it was of that attach
-	} else if l.behind != nil && time.Since(l.behindAt) >= behindAfter {
-		l.super.verdict.Message += "; not by the newest plan: " + l.behind.Error()
 	}
 	if l.super.held && time.Since(l.beatAt) >= l.Config.DeadMan/Heartbeats {
 		l.note("write heartbeat", l.engine.Heartbeat())

@@ -27,6 +27,13 @@ func (l *loop) replan() {
 	l.behind = err
 }
 
+// sayBehind adds to what a step has just said.
+func (l *loop) sayBehind() {
+	if l.super.held && l.behind != nil && time.Since(l.behindAt) >= behindAfter {
+		l.super.verdict.Message += "; not by the newest plan: " + l.behind.Error()
+	}
+}
+
 func (l *loop) decide() error {
 	since := l.dirtyAt
 	l.dirtyAt, l.plannedAt = time.Time{}, time.Now()

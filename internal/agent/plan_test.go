@@ -63,6 +63,9 @@ func TestBlindAgentSaysSo(t *testing.T) {
 		}
 		const well = "threads run by their pods' tiers"
 		expect(true, well+"; not by the newest plan: look at pods' cgroups: input/output error")
+		w.do(func() { w.mute = true }) // what was said is not said again
+		expect(true, well+"; not by the newest plan: look at pods' cgroups: input/output error")
+		w.do(func() { w.mute = false })
 		expect(false, well)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +136,7 @@ func TestEventsOfManyPods(t *testing.T) {
 	r := newRecorder()
 	accepted := 0
 	for n := range 4 * eventBurst {
-		if r.accepts(Event{Pod: &policy.Pod{UID: fmt.Sprint(n)}, Reason: EventCriticalOverCapacity}) {
+		if r.accepts(Event{Pod: &policy.Pod{UID: strconv.Itoa(n)}, Reason: EventCriticalOverCapacity}) {
 			accepted++
 		}
 	}
