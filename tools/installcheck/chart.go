@@ -19,7 +19,7 @@ import (
 // variants are the settings whose objects are checked, beside the defaults.
 var variants = []string{
 	"",
-	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8,minReadySeconds=0",
+	"mode=enforce,lend=landing,cpuMax=refuse,critical=5000,background=-5,reservedCPUs=0-1\\,8,minReadySeconds=0,logLevel=debug",
 	"canary.enabled=true,canary.nodeSelector.zone=a,image.pullSecrets[0].name=s,networkPolicy.enabled=false",
 	"networkPolicy.from[0].namespaceSelector.matchLabels.team=monitoring,networkPolicy.from[1].ipBlock.cidr=10.0.0.1/32",
 	"priorityClasses.create=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
@@ -46,6 +46,7 @@ var refused = map[string]string{
 	"deadMan=10m1ms":               "deadMan",
 	"settle=soon":                  "settle",
 	"settle=1h":                    "settle",
+	"logLevel=trace":               "logLevel",
 	"image.tag=a:b":                "tag",
 	"image.digest=x":               "digest",
 	"image.pullPolicy=Sometimes":   "pullPolicy",

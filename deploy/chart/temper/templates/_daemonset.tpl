@@ -84,7 +84,7 @@ spec:
         - name: agent
           image: {{ printf "%s:%s" .root.Values.image.repository (.tag | default .root.Chart.AppVersion) | quote }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-          args: [--config=/etc/temper/agent.yaml, --pin-dir=/run/bpf/temper]
+          args: [--config=/etc/temper/agent.yaml, --pin-dir=/run/bpf/temper, --log-level={{ .root.Values.logLevel }}]
           env:
             - name: NODE_NAME
               valueFrom:
