@@ -11,6 +11,7 @@ char _license[] SEC("license") = "GPL";
 #define WORK_NS (200ULL * 1000)
 #define LONG_WORK_NS (1500ULL * 1000)
 #define MORE_THAN_A_SLICE_NS (20ULL * 1000 * 1000)
+#define MANY_SLICES_NS (200ULL * 1000 * 1000)
 #define CHOICE_NS (4ULL * 1000)
 #define HOTPLUG_NS (25ULL * 1000 * 1000)
 
@@ -45,6 +46,15 @@ int BPF_PROG(work_for_longer, void *item)
 {
 	if (is_pinned() && bpf_get_smp_processor_id() == 1)
 		work(MORE_THAN_A_SLICE_NS);
+	return 0;
+}
+
+/* And so long that the kernel has another of its threads do the next work meanwhile. */
+SEC("tp_btf/workqueue_execute_start")
+int BPF_PROG(work_for_longest, void *item)
+{
+	if (is_pinned() && bpf_get_smp_processor_id() == 1)
+		work(MANY_SLICES_NS);
 	return 0;
 }
 

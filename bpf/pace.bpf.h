@@ -436,6 +436,7 @@ static __always_inline void let_through(struct bpf_iter_scx_dsq *it, struct task
 	tier = tctx->tier;
 	find_company(tctx, tier, cpu);
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
+	want_cpus(p, tier);
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	count_queued(tctx, tier, scx_bpf_now());
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, cpu_llc(cpu)), 0))

@@ -204,13 +204,36 @@ static __always_inline s32 pick_peer(struct task_struct *p, struct task_ctx *tct
 	return cpu;
 }
 
-/* Is somebody of the tier who may run on cpu due before the peer that computes there? */
-__noinline int is_peer_due(u32 tier, s32 cpu, u64 now)
+/* In virtual time, beyond any tag. */
+#define FAR_AHEAD (1ULL << 62)
+
+/* The tag of who is due first in a tier's queues; none if nobody is before that. */
+__noinline u64 earliest_tag(u32 tier, u64 none)
+{
+	u64 tag;
+	int llc;
+
+	for (llc = 0; llc < TEMPER_MAX_LLCS && llc < nr_llcs; llc++) {
+		tag = head_tag(tier_dsq(tier, llc), none);
+		if (vtime_before(tag, none))
+			none = tag;
+	}
+	return none;
+}
+
+/*
+ * Is somebody of the tier who may run on cpu due before the peer that computes there? Nobody
+ * is due before earliest: to ask each queue of a large node for each CPU takes milliseconds.
+ */
+__noinline int is_peer_due(u32 tier, s32 cpu, u64 earliest, u64 now)
 {
 	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
+	u64 tag;
 
-	return cctx && cctx->yields_in == tier &&
-	       llc_with_due(tier, cpu, tag_by_now(cctx, now), false) >= 0;
+	if (!cctx || cctx->yields_in != tier || !is_wanted(tier, cpu))
+		return 0;
+	tag = tag_by_now(cctx, now);
+	return vtime_before(earliest, tag) && llc_with_due(tier, cpu, tag, false) >= 0;
 }
 
 /*
@@ -219,6 +242,7 @@ __noinline int is_peer_due(u32 tier, s32 cpu, u64 now)
  */
 __noinline int serve_peers(u32 tier, u64 now, u32 turn)
 {
+	u64 earliest = earliest_tag(tier, tier_clock(tier) + FAR_AHEAD);
 	int i, j;
 
 	for_each_num(i, 0, TEMPER_MAX_CPUS / PEER_CPUS) {
@@ -227,7 +251,7 @@ __noinline int serve_peers(u32 tier, u64 now, u32 turn)
 		for (j = 0; j < PEER_CPUS; j++) {
 			u32 cpu = i * PEER_CPUS + (turn + j) % PEER_CPUS;
 
-			if (cpu >= nr_cpus || !is_peer_due(tier, cpu, now))
+			if (cpu >= nr_cpus || !is_peer_due(tier, cpu, earliest, now))
 				continue;
 			if (clear_cpu(tier_word(yielding, tier, cpu), cpu))
 				scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);

@@ -17,14 +17,36 @@ static u64 served_at[TEMPER_TIERS] __attribute__((aligned(64)));
 /* And one to whom the CPU came by itself: nobody rescued it, or nobody else was there. */
 static u64 turn_at[TEMPER_TIERS] __attribute__((aligned(64)));
 
-static __always_inline bool higher_waits(u32 tier)
+static __always_inline bool anybody_waits(void)
 {
 	int i;
 
 	for (i = 0; i < TEMPER_TIERS; i++)
-		if (i < tier && queued_in(i))
+		if (queued_in(i))
 			return true;
 	return false;
+}
+
+/* A bit for each tier of which somebody waits who may run on cpu. */
+__noinline u32 waiting_for(s32 cpu)
+{
+	u32 waiting = 0;
+	int i;
+
+	for (i = 0; i < TEMPER_TIERS; i++)
+		if (queued_in(i) && is_wanted(i, cpu))
+			waiting |= 1 << i;
+	return waiting;
+}
+
+static __always_inline u32 tiers_above(u32 tier)
+{
+	return (1 << tier) - 1;
+}
+
+static __always_inline bool higher_waits(u32 tier, s32 cpu)
+{
+	return waiting_for(cpu) & tiers_above(tier);
 }
 
 static __always_inline void count_insertion(u32 tier)
@@ -40,7 +62,7 @@ static __always_inline void count_insertion(u32 tier)
 }
 
 /* Somebody who outranks tier queued since cctx's CPU looked last, and still waits. */
-static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
+static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier, s32 cpu)
 {
 	u64 seq = 0;
 	int i;
@@ -54,16 +76,16 @@ static __always_inline bool is_overtaken(struct cpu_ctx *cctx, u32 tier)
 	if (seq == cctx->seen[tier])
 		return false;
 	cctx->seen[tier] = seq;
-	return higher_waits(tier);
+	return higher_waits(tier, cpu);
 }
 
 /*
  * A rescued task that is owed its turn goes before whoever waits in a higher tier, and its
  * CPU may have seen them already: it was about to fetch one. Once: the kick ends the turn.
  */
-static __always_inline bool has_overtaken(const struct task_ctx *tctx, u32 tier)
+static __always_inline bool has_overtaken(const struct task_ctx *tctx, u32 tier, s32 cpu)
 {
-	return tctx->owed == OWED_TURN && higher_waits(tier);
+	return tctx->owed == OWED_TURN && higher_waits(tier, cpu);
 }
 
 /*
@@ -132,7 +154,7 @@ static __always_inline bool take_a_turn(struct task_ctx *tctx, s32 cpu)
 
 	if (!tctx->owed)
 		return true;
-	if (higher_waits(tctx->tier) ||
+	if (higher_waits(tctx->tier, cpu) ||
 	    !may_serve(generation, plan_lend(generation), tctx->tier, cpu))
 		return false;
 	tctx->owed = OWED_TURN;
@@ -183,6 +205,8 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 		return;
 	find_company(tctx, tier, cpu);
 	vtime = charge_slice(tctx, enq_flags & SCX_ENQ_WAKEUP);
+	if (!are_wanted(p, tier))
+		want_cpus(p, tier);
 	/* It may have been taken out of a queue without running. */
 	if (!queued || queued_tier(queued) != tier)
 		count_queued(tctx, tier, scx_bpf_now());
@@ -321,6 +345,23 @@ __noinline u64 first_tag(u64 dsq, s32 cpu, u64 none, u32 away)
 			tag = away_tag(tag, group ? group->weight : DEFAULT_WEIGHT);
 		break;
 	}
+	bpf_iter_scx_dsq_destroy(&it);
+	bpf_rcu_read_unlock();
+	return tag;
+}
+
+/* The tag of a queue's first task, none without one. */
+__noinline u64 head_tag(u64 dsq, u64 none)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	u64 tag = none;
+
+	bpf_rcu_read_lock();
+	bpf_iter_scx_dsq_new(&it, dsq, 0);
+	p = bpf_iter_scx_dsq_next(&it);
+	if (p)
+		tag = p->scx.dsq_vtime;
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
 	return tag;

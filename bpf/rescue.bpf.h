@@ -20,21 +20,29 @@
 static u64 rescue_rotor;
 static u64 rescue_passes;
 
+static __always_inline u64 rescue_word(const struct task_struct *p, u32 word)
+{
+	one_copy(word);
+	return word < TEMPER_MASK_WORDS ? mask_word(p->cpus_ptr, word) & online.words[word] : 0;
+}
+
 /*
- * One of p's CPUs that serve queues, the next in turn: a crowd of starving
- * tasks must not meet on one.
+ * One of p's CPUs that serve queues, the next in turn: a crowd of starving tasks must not
+ * meet on one. They are counted: affinities name CPUs that are not there.
  */
 __noinline s32 rescue_cpu(struct task_struct *p __arg_trusted)
 {
-	u32 allowed = p->nr_cpus_allowed;
-	u32 skip = __sync_fetch_and_add(&rescue_rotor, 1) % (allowed ?: 1);
+	u32 skip, n = 0;
 	s32 last = -1;
-	int cpu;
+	int word, cpu;
 
+	for (word = 0; word < TEMPER_MASK_WORDS && word < nr_words; word++)
+		n += __builtin_popcountll(rescue_word(p, word));
+	skip = __sync_fetch_and_add(&rescue_rotor, 1) % (n ?: 1);
 	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
 		if (cpu >= nr_cpus)
 			break;
-		if (!may_run_on(p, cpu) || !mask_has(&online, cpu))
+		if (!(rescue_word(p, (u32)cpu / 64) & cpu_bit(cpu)))
 			continue;
 		last = cpu;
 		if (!skip--)
@@ -57,8 +65,9 @@ static __always_inline void expect_rescue(s32 cpu)
 }
 
 /*
- * All CPUs that p may use are on their way offline, and serve no queue. Who runs there the
- * kernel moves elsewhere: from that CPU's own queue p does.
+ * Into the own queue of the CPU that p was on: no queue that p could wait in is served. All
+ * CPUs that it may use are on their way offline, and who runs there the kernel moves
+ * elsewhere; or its only one is kept by kernel threads.
  */
 static __always_inline void push_off(struct bpf_iter_scx_dsq *it, struct task_struct *p)
 {
@@ -126,6 +135,7 @@ static __always_inline void change_queue(struct bpf_iter_scx_dsq *it, struct tas
 	u32 llc = cpu_llc(scx_bpf_task_cpu(p));
 
 	scx_bpf_dsq_move_set_vtime(it, charge_slice(tctx, true));
+	want_cpus(p, tier);
 	/* Before the move: a CPU may run it at once, and running counts it out. */
 	count_queued(tctx, tier, now);
 	if (!scx_bpf_dsq_move_vtime(it, p, tier_dsq(tier, llc), 0))
@@ -156,11 +166,16 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 	}
 }
 
-/* A CPU went offline, or a task of another class holds it: its rescued tasks move on. */
+/*
+ * A CPU went offline, or somebody holds it whom we do not rank: its rescued tasks move on. So
+ * that kernel threads of a CPU that take turns, and let no queue be served, do not starve who
+ * may run nowhere else, the first of those takes turns with them. Returns whether there is one.
+ */
 __noinline int reroute_rescues(s32 cpu)
 {
+	bool serves = mask_has(&online, cpu);
 	struct bpf_iter_scx_dsq it;
-	int i;
+	int i, stays = 0;
 
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, rescue_dsq(cpu), 0);
@@ -171,20 +186,30 @@ __noinline int reroute_rescues(s32 cpu)
 		if (!p)
 			break;
 		tctx = try_lookup_task(p);
-		if (tctx)
+		if (!tctx)
+			continue;
+		if (!serves || p->nr_cpus_allowed > 1) {
 			hand_over(&it, p, tctx);
+		} else if (!stays) {
+			stays = 1;
+			push_off(&it, p);
+		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
 	bpf_rcu_read_unlock();
-	return 0;
+	return stays;
 }
 
-__noinline int rescue_from(u64 dsq, u64 served, u64 now)
+__noinline int rescue_from(u32 tier, u32 llc, u64 served, u64 now)
 {
-	bool from_end = scx_bpf_dsq_nr_queued(dsq) > RESCUE_MAX_LOOKS && rescue_passes & 1;
+	u64 dsq = tier_dsq(tier, llc);
+	bool long_line = scx_bpf_dsq_nr_queued(dsq) > RESCUE_MAX_LOOKS;
+	bool from_end = long_line && rescue_passes & 1;
 	struct bpf_iter_scx_dsq it;
 	int i;
 
+	if (long_line)
+		want_all_cpus(tier);
 	bpf_rcu_read_lock();
 	bpf_iter_scx_dsq_new(&it, dsq, from_end ? SCX_DSQ_ITER_REV : 0);
 	for_each_num(i, 0, RESCUE_MAX_LOOKS) {
@@ -192,6 +217,7 @@ __noinline int rescue_from(u64 dsq, u64 served, u64 now)
 
 		if (!p)
 			break;
+		want_cpus(p, tier);
 		/* The tier's own wait ends with its first task. */
 		if (i > 0 || from_end)
 			served = now;
@@ -214,9 +240,10 @@ __noinline int rescue_all(void)
 		for_each_num(llc, 0, TEMPER_MAX_LLCS) {
 			if (llc >= nr_llcs)
 				break;
-			rescue_from(tier_dsq(tier, llc), served_at[tier], now);
+			rescue_from(tier, llc, served_at[tier], now);
 		}
 	}
+	renew_wanted(now);
 	for_each_num(cpu, 0, TEMPER_MAX_CPUS) {
 		struct cpu_ctx *cctx;
 
@@ -234,8 +261,9 @@ __noinline int rescue_all(void)
 			cctx->rescues_since = now;
 		if (!mask_has(&online, cpu) ||
 		    elapsed(cctx->rescues_since, now) >= (s64)RESCUE_AFTER_NS) {
-			cctx->rescues_since = 0;
-			reroute_rescues(cpu);
+			/* The next of them with the next pass. */
+			if (!reroute_rescues(cpu))
+				cctx->rescues_since = 0;
 		} else {
 			expect_rescue(cpu);
 		}

@@ -36,6 +36,7 @@
 #include "idle.bpf.h"
 #include "victim.bpf.h"
 #include "stats.bpf.h"
+#include "wanted.bpf.h"
 #include "queue.bpf.h"
 #include "gate.bpf.h"
 #include "peer.bpf.h"
@@ -201,7 +202,7 @@ static __always_inline void publish(struct task_struct *p, struct task_ctx *tctx
 	if (tier >= TEMPER_TIERS || no_preempt)
 		return;
 	/* One that cannot migrate would come back at once, and be kicked without end. */
-	if ((has_overtaken(tctx, tier) || is_overtaken(cctx, tier) ||
+	if ((has_overtaken(tctx, tier, cpu) || is_overtaken(cctx, tier, cpu) ||
 	     (!is_bound_to_cpu(p) && !may_serve(tctx->generation, lend, tier, cpu))) &&
 	    clear_preemptible(tier, cpu))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -257,6 +258,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	u32 prev_tier = TEMPER_NO_TIER;
 	struct task_ctx *tctx = NULL;
 	u64 generation;
+	u32 waiting;
+	bool waits;
 	s32 from;
 	int tier;
 	u32 lend;
@@ -267,7 +270,8 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = lookup_task(prev);
 	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
-	if (!tctx && !cctx->rescues && !higher_waits(TEMPER_TIERS)) {
+	waiting = waiting_for(cpu);
+	if (!tctx && !cctx->rescues && !waiting) {
 		stay_idle(cpu, prev);
 		return;
 	}
@@ -286,24 +290,25 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		prev_tier = tctx->tier;
 	/* Seen by running, if there is something to fetch. */
 	cctx->fetched_idle = !prev;
-	if (cctx->rescues &&
-	    serve_rescued(cpu, cctx,
-			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND) ||
-				  keeps_rescued_out(generation, lend, cpu)))
+	if (cctx->rescues && serve_rescued(cpu, cctx,
+					   prev_tier < TEMPER_BACKGROUND ||
+						   waiting & tiers_above(TEMPER_BACKGROUND) ||
+						   keeps_rescued_out(generation, lend, cpu)))
 		return;
 
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
 		if (tier == TEMPER_SYSTEM && cctx->released) {
 			cctx->released = false;
-			if ((has_smt || lend != TEMPER_LEND_PER_CORE) && higher_waits(TEMPER_TIERS))
+			if ((has_smt || lend != TEMPER_LEND_PER_CORE) && anybody_waits())
 				offer_released(generation, cpu);
 		}
 		if (tier > prev_tier)
 			break;
-		if (!queued_in(tier) && tier != prev_tier)
+		waits = waiting & 1 << tier;
+		if (!waits && tier != prev_tier)
 			continue;
 		if (tier == prev_tier) {
-			from = queued_in(tier) ? due_llc(prev, tctx, tier, cpu) : -1;
+			from = waits ? due_llc(prev, tctx, tier, cpu) : -1;
 			if (from >= 0 && dsq_move_to_local(tier_dsq(tier, from)))
 				return;
 			break;
@@ -391,7 +396,11 @@ void SCHED_OP(update_idle, s32 cpu, bool idle)
 		return;
 	}
 	cctx = try_lookup_cpu(cpu);
-	if (cctx && (is_overtaken(cctx, TEMPER_TIERS) || rescue_is_due(cctx, cpu)))
+	if (!cctx)
+		return;
+	/* The barrier: setting a bit of the idle mask is none on every machine. */
+	__sync_lock_test_and_set(&cctx->tier, TEMPER_NO_TIER);
+	if (is_overtaken(cctx, TEMPER_TIERS, cpu) || rescue_is_due(cctx, cpu))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

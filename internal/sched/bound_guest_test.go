@@ -4,6 +4,9 @@ package sched
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +33,59 @@ func TestBusyKernelThreadTakesTurns(t *testing.T) {
 	spinners(t, pod, 1, cpu)
 	time.Sleep(settle)
 	slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.WorkForLonger })
-	works := make(chan error, 4) // several ask: some work always waits
+	var used float64
+	whileWorkWaits(t, 4, func() { used = shares(t, shareTime, pod)[0] })
+	t.Logf("beside a busy kernel thread: %.3f CPUs", used)
+	if used < least || used > 1-least {
+		t.Errorf("got %.3f CPUs, want %.1f to %.1f", used, least, 1-least)
+	}
+	stillAttached(t, s)
+}
+
+// Several of them take turns with each other, and nobody else would have one. Who may run
+// nowhere else has one within the starvation bound, a slice of a millisecond up to the next tick.
+func TestBusyKernelThreadsStarveNobody(t *testing.T) {
+	requireVirtualTime(t)
+	const cpu, least = 1, 0.001
+	const parameters, threshold = "/sys/module/workqueue/parameters", "cpu_intensive_thresh_us"
+	before, err := os.ReadFile(filepath.Join(parameters, threshold))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, parameters, threshold, "1000")
+	t.Cleanup(func() { write(t, parameters, threshold, strings.TrimSpace(string(before))) })
+	for _, of := range []tier.Tier{tier.Critical, tier.Background} {
+		t.Run(of.String(), func(t *testing.T) {
+			s := attach(t, Config{})
+			pod := testCgroup(t, "pod")
+			apply(t, s, planGroup(t, pod, policy.Group{Tier: of}))
+			hogs := []*exec.Cmd{spinners(t, pod, 1, cpu)}
+			time.Sleep(settle)
+			slowKernel(t, func(p kworkertestPrograms) *ebpf.Program { return p.WorkForLongest })
+			whileWorkWaits(t, 16, func() {
+				time.Sleep(settle)
+				before, began := runTimes(t, hogs), time.Now()
+				time.Sleep(shareTime)
+				after, wall := runTimes(t, hogs), time.Since(began)
+				var ran uint64
+				for thread := range before {
+					ran = max(ran, after[thread]-before[thread])
+				}
+				used := float64(ran) / float64(wall)
+				t.Logf("beside busy kernel threads: %.4f CPUs", used)
+				if used < least {
+					t.Errorf("got %.4f CPUs, want at least %.3f", used, least)
+				}
+			})
+			stillAttached(t, s)
+		})
+	}
+}
+
+// whileWorkWaits has n works wait for the kernel threads of all CPUs until do ends.
+func whileWorkWaits(t *testing.T, n int, do func()) {
+	t.Helper()
+	works := make(chan error, n) // several ask: some work always waits
 	var over atomic.Bool
 	for range cap(works) {
 		go func() {
@@ -41,18 +96,13 @@ func TestBusyKernelThreadTakesTurns(t *testing.T) {
 			works <- err
 		}()
 	}
-	used := shares(t, shareTime, pod)[0]
+	do()
 	over.Store(true)
 	for range cap(works) {
 		if err := <-works; err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("beside a busy kernel thread: %.3f CPUs", used)
-	if used < least || used > 1-least {
-		t.Errorf("got %.3f CPUs, want %.1f to %.1f", used, least, 1-least)
-	}
-	stillAttached(t, s)
 }
 
 // Threads that may run on one CPU alone wait for it as it goes offline. Below the root's
@@ -60,8 +110,7 @@ func TestBusyKernelThreadTakesTurns(t *testing.T) {
 func TestHotplugOfTheirOnlyCPU(t *testing.T) {
 	requireGuest(t)
 	const cpu = 1
-	write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "-cpuset")
-	t.Cleanup(func() { write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "+cpuset") })
+	withoutCpusets(t)
 	s := attach(t, Config{})
 	low := testCgroup(t, "low")
 	apply(t, s, planGroup(t, low, policy.Group{Tier: tier.Background}))
@@ -73,4 +122,11 @@ func TestHotplugOfTheirOnlyCPU(t *testing.T) {
 		setOnline(t, cpu, value)
 		stillAttached(t, s)
 	}
+}
+
+// withoutCpusets has threads keep their affinities as CPUs come and go, until the test ends.
+func withoutCpusets(t *testing.T) {
+	t.Helper()
+	write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "-cpuset")
+	t.Cleanup(func() { write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "+cpuset") })
 }

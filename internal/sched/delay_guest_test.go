@@ -137,6 +137,32 @@ func TestSwitchCost(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// Threads that may not run on a CPU cost its switches nothing, however many of them wait: of a
+// pod with CPUs of its own, or of one that binds all its threads to a CPU.
+func TestSwitchCostBesideACrowd(t *testing.T) {
+	requireVirtualTime(t)
+	const crowd, most = 200, 1.05
+	s := attach(t, Config{})
+	low := podOnCPUs(t, "low", 100, "0-3")
+	apply(t, s, policy.Group{ID: 1, Tier: tier.Critical}, planGroup(t, low, policy.Group{Tier: tier.Background}))
+	measure := func() time.Duration {
+		pipeSwitch(t, 0, 1, 2)
+		return pipeSwitch(t, 0, 1, 2)
+	}
+	alone := measure()
+	start(t, low, "nap", fmt.Sprintf("%s=%d", threadsEnv, crowd), cpuEnv+"=3")
+	time.Sleep(settle)
+	write(t, low, "cpuset.cpus", "3") // and whatever else the process has
+	time.Sleep(shareTime)
+	beside := measure()
+	ratio := float64(beside) / float64(alone)
+	t.Logf("a wakeup of another CPU takes %s, beside %d threads that wait for one more CPU %s: %.3f", alone, crowd, beside, ratio)
+	if ratio > most {
+		t.Errorf("threads that may not run there make a wakeup take %.3f as long, want at most %.2f", ratio, most)
+	}
+	stillAttached(t, s)
+}
+
 // A kernel thread of a CPU goes before all others there. Whoever was placed on that CPU a
 // moment before, to run at once, is placed anew: another CPU runs background.
 func TestKernelThreadHoldsNobodyUp(t *testing.T) {

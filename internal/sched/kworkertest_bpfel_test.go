@@ -22,6 +22,7 @@ const (
 	kworkertestProgSoftirqForLonger = "softirq_for_longer"
 	kworkertestProgWorkForLong      = "work_for_long"
 	kworkertestProgWorkForLonger    = "work_for_longer"
+	kworkertestProgWorkForLongest   = "work_for_longest"
 )
 
 // loadKworkertest returns the embedded CollectionSpec for kworkertest.
@@ -72,6 +73,7 @@ type kworkertestProgramSpecs struct {
 	SoftirqForLonger *ebpf.ProgramSpec `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.ProgramSpec `ebpf:"work_for_long"`
 	WorkForLonger    *ebpf.ProgramSpec `ebpf:"work_for_longer"`
+	WorkForLongest   *ebpf.ProgramSpec `ebpf:"work_for_longest"`
 }
 
 // kworkertestMapSpecs contains maps before they are loaded into the kernel.
@@ -128,6 +130,7 @@ type kworkertestPrograms struct {
 	SoftirqForLonger *ebpf.Program `ebpf:"softirq_for_longer"`
 	WorkForLong      *ebpf.Program `ebpf:"work_for_long"`
 	WorkForLonger    *ebpf.Program `ebpf:"work_for_longer"`
+	WorkForLongest   *ebpf.Program `ebpf:"work_for_longest"`
 }
 
 func (p *kworkertestPrograms) Close() error {
@@ -138,6 +141,7 @@ func (p *kworkertestPrograms) Close() error {
 		p.SoftirqForLonger,
 		p.WorkForLong,
 		p.WorkForLonger,
+		p.WorkForLongest,
 	)
 }
 

@@ -102,11 +102,25 @@ func TestReturnsToFence(t *testing.T) {
 // busyCPU is the CPU of the thread of a process that used the most CPU time.
 func busyCPU(t *testing.T, pid int) int {
 	t.Helper()
+	busiest := threadTime{cpu: -1, ticks: -1}
+	for _, thread := range threadTimes(t, pid) {
+		if thread.ticks > busiest.ticks {
+			busiest = thread
+		}
+	}
+	return busiest.cpu
+}
+
+// threadTime is the CPU on which a thread ran last, and for how long it did in all.
+type threadTime struct{ cpu, ticks int }
+
+// threadTimes are those of a process's threads.
+func threadTimes(t *testing.T, pid int) (times []threadTime) {
+	t.Helper()
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cpu, most := -1, -1
 	for _, stat := range stats {
 		text, err := os.ReadFile(stat)
 		if err != nil {
@@ -114,13 +128,11 @@ func busyCPU(t *testing.T, pid int) int {
 		}
 		// proc(5), from the third field on: the name before it may hold spaces.
 		f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		used, _ := strconv.Atoi(f[14-3])
-		if used > most {
-			most = used
-			cpu, _ = strconv.Atoi(f[39-3])
-		}
+		ticks, _ := strconv.Atoi(f[14-3])
+		cpu, _ := strconv.Atoi(f[39-3])
+		times = append(times, threadTime{cpu, ticks})
 	}
-	return cpu
+	return times
 }
 
 // An idle pod lends its whole fence, whatever the policy.

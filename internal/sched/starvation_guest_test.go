@@ -59,6 +59,45 @@ func TestNobodyStarves(t *testing.T) {
 	stillAttached(t, s)
 }
 
+// Affinities name CPUs that are not there. Those that starve are spread over those that are.
+func TestNobodyStarvesWhereCPUsAreMissing(t *testing.T) {
+	requireVirtualTime(t)
+	const processes, least = 8, 0.4 // of those that starve, on each of two CPUs
+	withoutCpusets(t)               // they know which CPUs are there
+	cpus := len(readTopology(t))
+	critical, low := testCgroup(t, "critical"), testCgroup(t, "low")
+	var hogs []*exec.Cmd
+	for range processes {
+		hogs = append(hogs, spinners(t, low, 8, anyCPU))
+	}
+	time.Sleep(shareTime) // until all of them have begun
+	for cpu := 2; cpu < cpus; cpu++ {
+		setOnline(t, cpu, "0")
+		defer setOnline(t, cpu, "1")
+	}
+	spinners(t, critical, 4, anyCPU)
+	s := attach(t, Config{})
+	apply(t, s,
+		planGroup(t, critical, policy.Group{Tier: tier.Critical}),
+		planGroup(t, low, policy.Group{Tier: tier.Background}))
+	time.Sleep(shareTime)
+	var on [2]float64
+	for _, hog := range hogs {
+		for _, thread := range threadTimes(t, hog.Process.Pid) {
+			if thread.ticks > 0 && thread.cpu < len(on) {
+				on[thread.cpu]++
+			}
+		}
+	}
+	t.Logf("rescued %d times; last on CPU 0 %v, on CPU 1 %v", readCounters(t, s)[tier.Background].Rescued, on[0], on[1])
+	for cpu, n := range on {
+		if n < least*(on[0]+on[1]) {
+			t.Errorf("%v of %v threads were rescued by CPU %d", n, on[0]+on[1], cpu)
+		}
+	}
+	stillAttached(t, s)
+}
+
 // A critical thread computes on each core, and the cores' other threads stay idle beside it.
 // Who is rescued there gets its slice, and is not sent away as soon as it begins: it may hold
 // what others wait for.
