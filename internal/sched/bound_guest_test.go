@@ -3,9 +3,11 @@
 package sched
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -127,6 +129,16 @@ func TestHotplugOfTheirOnlyCPU(t *testing.T) {
 // withoutCpusets has threads keep their affinities as CPUs come and go, until the test ends.
 func withoutCpusets(t *testing.T) {
 	t.Helper()
-	write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "-cpuset")
-	t.Cleanup(func() { write(t, "/sys/fs/cgroup", "cgroup.subtree_control", "+cpuset") })
+	const root = "/sys/fs/cgroup"
+	dirs := []string{root}
+	_ = filepath.WalkDir(cgroupDir, func(dir string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			dirs = append(dirs, dir)
+		}
+		return nil
+	})
+	for _, dir := range slices.Backward(dirs) { // no cgroup lets go what one below it has
+		write(t, dir, "cgroup.subtree_control", "-cpuset")
+	}
+	t.Cleanup(func() { write(t, root, "cgroup.subtree_control", "+cpuset") })
 }
