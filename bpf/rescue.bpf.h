@@ -167,12 +167,13 @@ static __always_inline void rescue_one(struct bpf_iter_scx_dsq *it, struct task_
 }
 
 /*
- * A CPU went offline, or somebody holds it whom we do not rank: its rescued tasks move on. So
- * that kernel threads of a CPU that take turns, and let no queue be served, do not starve who
- * may run nowhere else, the first of those takes turns with them. Returns whether there is one.
+ * A CPU went offline, or somebody holds it whom we do not rank: its rescued tasks move on.
+ * Those that may run nowhere else stay; where kernel threads of the CPU take turns, and let no
+ * queue be served, the first takes turns with them. Returns whether there are any.
  */
 __noinline int reroute_rescues(s32 cpu)
 {
+	struct cpu_ctx *cctx = try_lookup_cpu(cpu);
 	bool serves = mask_has(&online, cpu);
 	struct bpf_iter_scx_dsq it;
 	int i, stays = 0;
@@ -192,7 +193,8 @@ __noinline int reroute_rescues(s32 cpu)
 			hand_over(&it, p, tctx);
 		} else if (!stays) {
 			stays = 1;
-			push_off(&it, p);
+			if (cctx && cctx->bound_turns)
+				push_off(&it, p);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);
