@@ -74,12 +74,15 @@ __noinline int want_all_cpus(u32 tier)
 	return 0;
 }
 
-/* May a task in a queue of this tier run on cpu? If not, nobody waits for it there. */
+/*
+ * May a task in a queue of this tier run on cpu? If not, nobody waits for it there. A CPU that
+ * came after the attach may be in no word.
+ */
 static __always_inline bool is_wanted(u32 tier, s32 cpu)
 {
 	const u64 *w = wanted_word(*(volatile u32 *)&wanted_half, tier, (u32)cpu / 64);
 
-	return !w || *(volatile const u64 *)w & cpu_bit(cpu);
+	return !w || (u32)cpu / 64 >= nr_words || *(volatile const u64 *)w & cpu_bit(cpu);
 }
 
 /* The timer has walked the queues. */
