@@ -41,9 +41,8 @@ static __always_inline struct control *lookup_control(void)
 static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 {
 	static char stale[] = "no heartbeat from the agent for %llu ms";
-	u64 period = RESCUE_IDLE_PERIOD_NS;
-	u64 now = bpf_ktime_get_ns();
-	int tier, err;
+	u64 now = bpf_ktime_get_ns(), period;
+	int err;
 
 	if (!control->live)
 		return 0;
@@ -53,9 +52,7 @@ static int rescue_timer_fired(void *map, u32 *key, struct control *control)
 		scx_bpf_exit_bstr(TEMPER_EXIT_STALE, stale, ms, sizeof(ms));
 		return 0;
 	}
-	for (tier = 0; tier < TEMPER_TIERS; tier++)
-		if (queued_in(tier))
-			period = RESCUE_PERIOD_NS;
+	period = anybody_waits() ? RESCUE_PERIOD_NS : RESCUE_IDLE_PERIOD_NS;
 	rescue_all();
 	open_stuck_gates(pace_now());
 	err = bpf_timer_start(&control->timer, period, 0);

@@ -69,7 +69,7 @@ func TestBusyKernelThreadsStarveNobody(t *testing.T) {
 				before, began := runTimes(t, hogs), time.Now()
 				time.Sleep(shareTime)
 				after, wall := runTimes(t, hogs), time.Since(began)
-				var ran uint64
+				var ran uint64 // of the bound thread: those of the runtime run elsewhere
 				for thread := range before {
 					ran = max(ran, after[thread]-before[thread])
 				}
