@@ -27,26 +27,21 @@ static __always_inline bool anybody_waits(void)
 	return false;
 }
 
-/* A bit for each tier of which somebody waits who may run on cpu. */
-__noinline u32 waiting_for(s32 cpu)
+/* Somebody of the tier waits who may run on cpu. */
+static __always_inline bool waits_for(u32 tier, s32 cpu)
 {
-	u32 waiting = 0;
+	return queued_in(tier) && is_wanted(tier, cpu);
+}
+
+/* Or of a tier above this one. verifier: walked once in a program. */
+__noinline bool higher_waits(u32 tier, s32 cpu)
+{
 	int i;
 
 	for (i = 0; i < TEMPER_TIERS; i++)
-		if (queued_in(i) && is_wanted(i, cpu))
-			waiting |= 1 << i;
-	return waiting;
-}
-
-static __always_inline u32 tiers_above(u32 tier)
-{
-	return (1 << tier) - 1;
-}
-
-static __always_inline bool higher_waits(u32 tier, s32 cpu)
-{
-	return waiting_for(cpu) & tiers_above(tier);
+		if (i < tier && waits_for(i, cpu))
+			return true;
+	return false;
 }
 
 static __always_inline void count_insertion(u32 tier)

@@ -258,8 +258,6 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	u32 prev_tier = TEMPER_NO_TIER;
 	struct task_ctx *tctx = NULL;
 	u64 generation;
-	u32 waiting;
-	bool waits;
 	s32 from;
 	int tier;
 	u32 lend;
@@ -270,8 +268,7 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 	if (prev && (prev->scx.flags & SCX_TASK_QUEUED))
 		tctx = lookup_task(prev);
 	/* A quiet node's CPU goes idle: the sooner, the sooner it can be woken. */
-	waiting = waiting_for(cpu);
-	if (!tctx && !cctx->rescues && !waiting) {
+	if (!tctx && !cctx->rescues && !anybody_waits()) {
 		stay_idle(cpu, prev);
 		return;
 	}
@@ -290,25 +287,24 @@ void SCHED_OP(dispatch, s32 cpu, struct task_struct *prev)
 		prev_tier = tctx->tier;
 	/* Seen by running, if there is something to fetch. */
 	cctx->fetched_idle = !prev;
-	if (cctx->rescues && serve_rescued(cpu, cctx,
-					   prev_tier < TEMPER_BACKGROUND ||
-						   waiting & tiers_above(TEMPER_BACKGROUND) ||
-						   keeps_rescued_out(generation, lend, cpu)))
+	if (cctx->rescues &&
+	    serve_rescued(cpu, cctx,
+			  prev_tier < TEMPER_BACKGROUND || higher_waits(TEMPER_BACKGROUND, cpu) ||
+				  keeps_rescued_out(generation, lend, cpu)))
 		return;
 
 	for (tier = 0; tier < TEMPER_TIERS; tier++) {
+		if (tier > prev_tier)
+			break;
 		if (tier == TEMPER_SYSTEM && cctx->released) {
 			cctx->released = false;
 			if ((has_smt || lend != TEMPER_LEND_PER_CORE) && anybody_waits())
 				offer_released(generation, cpu);
 		}
-		if (tier > prev_tier)
-			break;
-		waits = waiting & 1 << tier;
-		if (!waits && tier != prev_tier)
+		if (!waits_for(tier, cpu))
 			continue;
 		if (tier == prev_tier) {
-			from = waits ? due_llc(prev, tctx, tier, cpu) : -1;
+			from = due_llc(prev, tctx, tier, cpu);
 			if (from >= 0 && dsq_move_to_local(tier_dsq(tier, from)))
 				return;
 			break;
@@ -560,6 +556,7 @@ s32 SCHED_OP_SLEEPABLE(init)
 		if (err)
 			return err;
 	}
+	init_wanted();
 	init_pace();
 	init_peers();
 	err = init_gates();

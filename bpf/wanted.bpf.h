@@ -75,14 +75,25 @@ __noinline int want_all_cpus(u32 tier)
 }
 
 /*
- * May a task in a queue of this tier run on cpu? If not, nobody waits for it there. A CPU that
- * came after the attach may be in no word.
+ * May a task in a queue of this tier run on cpu? If not, nobody waits for it there.
+ * verifier: bounds without a branch, as each would be walked for each tier of each program.
  */
 static __always_inline bool is_wanted(u32 tier, s32 cpu)
 {
-	const u64 *w = wanted_word(*(volatile u32 *)&wanted_half, tier, (u32)cpu / 64);
+	u32 i = *(volatile u32 *)&wanted_half * TEMPER_TIERS + tier;
+	u32 word = (u32)cpu / 64 & (TEMPER_MASK_WORDS - 1);
+	const struct temper_mask *cpus = &wanted[i & (WANTED_HALVES * TEMPER_TIERS - 1)];
 
-	return !w || (u32)cpu / 64 >= nr_words || *(volatile const u64 *)w & cpu_bit(cpu);
+	return *(volatile const u64 *)&cpus->words[word] & cpu_bit(cpu);
+}
+
+/* Words that no affinity reaches, of CPUs that come after the attach, stay as they are here. */
+static __always_inline void init_wanted(void)
+{
+	u32 tier;
+
+	for (tier = 0; tier < TEMPER_TIERS; tier++)
+		want_all_cpus(tier);
 }
 
 /* The timer has walked the queues. */
@@ -100,7 +111,7 @@ __noinline int renew_wanted(u64 now)
 		return 0;
 	}
 	for (tier = 0; tier < TEMPER_TIERS; tier++)
-		for (word = 0; word < TEMPER_MASK_WORDS; word++) {
+		for (word = 0; word < TEMPER_MASK_WORDS && word < nr_words; word++) {
 			w = wanted_word(other, tier, word);
 			if (w)
 				*(volatile u64 *)w = 0;

@@ -123,6 +123,7 @@ static u32 bpf_get_smp_processor_id(void);
 static void scx_bpf_kick_cpu(u32 cpu, u64 flags);
 static void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, u64 vtime,
 				     u64 flags);
+static int want_cpus(struct task_struct *p, u32 tier);
 static s32 scx_bpf_dsq_nr_queued(u64 dsq);
 static int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq, u64 flags);
 static struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it);

@@ -44,6 +44,7 @@ struct thread {
 	u64 parked_at, parked_clock; /* waits since */
 	u64 here_at; /* at this gate */
 	u64 strays; /* CPU time that it ran on debt in user mode */
+	bool wanted; /* its CPUs are: whoever dispatches there looks into the tier's queue */
 };
 
 struct cpu {
@@ -243,6 +244,12 @@ static void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq, u64 slice, 
 	insert_parked(t, (u32)dsq, vtime);
 }
 
+static int want_cpus(struct task_struct *p, u32 tier)
+{
+	thread_of(p)->wanted = true;
+	return tier;
+}
+
 static bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq,
 				   u64 flags)
 {
@@ -254,6 +261,9 @@ static bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_stru
 		note_parked(t, (u32)dsq);
 		insert_parked(t, (u32)dsq, it->vtime);
 	} else {
+		if (!t->wanted)
+			fail("a thread was let through to CPUs that do not look", (u32)it->dsq);
+		t->wanted = false;
 		note_through(t, (u32)it->dsq);
 		insert_ready(t);
 	}
