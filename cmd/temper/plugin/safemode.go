@@ -24,7 +24,7 @@ func (p *plugin) whileAway(ctx context.Context, c *kube.Cluster) string {
 		within = fmt.Sprintf("within deadMan, %s unless it was set", a.DeadMan)
 	}
 	return "the dead-man returns it to the kernel's own scheduler " + within +
-		"; what is pinned there goes with a reboot or with: rm -r /sys/fs/bpf/temper"
+		"; what is pinned there goes with a reboot or with: rm -r /sys/fs/bpf/temper*"
 }
 
 func (p *plugin) newSafeMode() *cobra.Command {
