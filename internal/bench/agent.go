@@ -48,10 +48,11 @@ func agentValues(point string) []string {
 	return []string{ValueStock}
 }
 
-// replaces says whether a scheduler's end and the next one's begin belong to
-// what is measured.
-func (r *Record) replaces() bool {
-	return r.Scenario.KindOf().Agent && slices.Contains([]string{PointUpgrade, PointEject}, r.Window.Step.Point)
+// countsLosses says whether a scheduler's end and the next one's begin belong to
+// what is measured: how long the node was without one. Void, such a window would
+// hide what it is there to find.
+func (r *Record) countsLosses() bool {
+	return r.Scenario.KindOf().Agent && slices.Contains(agentValues(r.Window.Step.Point), ValueStock)
 }
 
 // judgeAgent demands what the window is for, and that nothing else happened.
@@ -77,15 +78,16 @@ func judgeAgent(r *Record) []string {
 	return reasons
 }
 
-// judgeReplaced demands ours before and after, with one attach between.
-func judgeReplaced(arm Arm, samples []SchedSample) []string {
+// judgeEnds demands ours before and after, and another one after an upgrade or an eject.
+func judgeEnds(r *Record) []string {
+	samples, point := r.Window.Sched, r.Window.Step.Point
 	if len(samples) < 2 {
-		return judgeSched(arm, samples)
+		return judgeSched(r.Arm, samples)
 	}
 	first, last := samples[0], samples[len(samples)-1]
-	if attaches := last.EnableSeq - first.EnableSeq; attaches != 1 {
-		return []string{fmt.Sprintf("%d schedulers were attached in the window, expected 1", attaches)}
+	if (point == PointUpgrade || point == PointEject) && last.EnableSeq == first.EnableSeq {
+		return []string{"no scheduler was attached in the window: nothing was replaced"}
 	}
 	last.EnableSeq = first.EnableSeq
-	return judgeSched(arm, []SchedSample{first, last})
+	return judgeSched(r.Arm, []SchedSample{first, last})
 }

@@ -46,8 +46,8 @@ const (
 func Judge(r *Record) Verdict {
 	var reasons []string
 	w := &r.Window
-	if r.replaces() {
-		reasons = append(reasons, judgeReplaced(r.Arm, w.Sched)...)
+	if r.countsLosses() {
+		reasons = append(reasons, judgeEnds(r)...)
 	} else {
 		reasons = append(reasons, judgeSched(r.Arm, w.Sched)...)
 	}
@@ -94,6 +94,9 @@ func judgeSched(arm Arm, samples []SchedSample) []string {
 		if live != ops || (ops != "" && s.State != "enabled") {
 			return []string{fmt.Sprintf("scheduler at %v was %s (state %q), expected %s", s.At, schedName(live), s.State, schedName(ops))}
 		}
+		if ops != "" && s.All != nil && !*s.All {
+			return []string{fmt.Sprintf("scheduler at %v was %s for some threads only: the kernel's own ran the others", s.At, ops)}
+		}
 		if s.EnableSeq != samples[0].EnableSeq {
 			return []string{fmt.Sprintf("a scheduler was attached at or before %v: enable_seq went from %d to %d", s.At, samples[0].EnableSeq, s.EnableSeq)}
 		}
@@ -104,7 +107,7 @@ func judgeSched(arm Arm, samples []SchedSample) []string {
 // judgeBypass demands that the kernel asked the scheduler in force all the time: in
 // bypass, which is how it begins to end one, it runs every thread by itself.
 func judgeBypass(r *Record) []string {
-	if r.Window.Probe == nil || r.replaces() {
+	if r.Window.Probe == nil || r.countsLosses() {
 		return nil
 	}
 	var reasons []string

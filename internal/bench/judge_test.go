@@ -61,14 +61,15 @@ func TestJudge(t *testing.T) {
 		"samples in disorder": {func(r *Record) {
 			r.Window.Sched = append(r.Window.Sched, SchedSample{At: time.Millisecond, State: "enabled", Ops: "temper", EnableSeq: 1})
 		}, "a sample at 1ms follows one at 1s"},
-		"sampled too late":  {func(r *Record) { r.Window.Sched[0].At = time.Millisecond }, "not the whole window"},
-		"sampled too early": {func(r *Record) { r.Window.Sched[1].At = time.Millisecond }, "not the whole window"},
-		"renamed arm":       {func(r *Record) { r.Arm.Name = "temper:landing" }, "not described as one"},
-		"unknown arm":       {func(r *Record) { r.Arm.Name = "cfs" }, "unknown arm"},
-		"tuned kernel":      {func(r *Record) { r.Machine.Cmdline = "quiet preempt=full" }, "kernel line has preempt=full: true"},
-		"idle background":   {func(r *Record) { r.Window.Weights = map[string]int{BestEffort: 0} }, "expected cpu.idle: false"},
-		"no probe":          {func(r *Record) { r.Window.Probe = nil }, "probe ran: false, expected under temper: true"},
-		"a probe too many":  {func(r *Record) { r.Arm, _ = ParseArm("temper:no-probe") }, "probe ran: true"},
+		"only those that ask": {func(r *Record) { r.Window.Sched[0].All = new(false) }, "for some threads only"},
+		"sampled too late":    {func(r *Record) { r.Window.Sched[0].At = time.Millisecond }, "not the whole window"},
+		"sampled too early":   {func(r *Record) { r.Window.Sched[1].At = time.Millisecond }, "not the whole window"},
+		"renamed arm":         {func(r *Record) { r.Arm.Name = "temper:landing" }, "not described as one"},
+		"unknown arm":         {func(r *Record) { r.Arm.Name = "cfs" }, "unknown arm"},
+		"tuned kernel":        {func(r *Record) { r.Machine.Cmdline = "quiet preempt=full" }, "kernel line has preempt=full: true"},
+		"idle background":     {func(r *Record) { r.Window.Weights = map[string]int{BestEffort: 0} }, "expected cpu.idle: false"},
+		"no probe":            {func(r *Record) { r.Window.Probe = nil }, "probe ran: false, expected under temper: true"},
+		"a probe too many":    {func(r *Record) { r.Arm, _ = ParseArm("temper:no-probe") }, "probe ran: true"},
 		"a blind probe": {func(r *Record) {
 			r.Window.Probe.Counters = map[string]Count{"probe_tasks_missed": {Before: 1, After: 3}}
 		}, "went from 1 to 3"},
@@ -131,9 +132,14 @@ func TestJudge(t *testing.T) {
 	if v := Judge(own); v.Valid {
 		t.Error("a user's scheduler that is not there was accepted")
 	}
+	all := good()
+	all.Window.Sched[0].All = new(true)
+	if v := Judge(all); !v.Valid {
+		t.Errorf("a scheduler of all threads: %v", v.Reasons)
+	}
 	stock := good()
 	stock.Arm = Arms()[0]
-	stock.Window.Sched = []SchedSample{{}, {At: time.Second}} // a kernel without sched_ext
+	stock.Window.Sched = []SchedSample{{All: new(false)}, {At: time.Second}} // a kernel without sched_ext
 	if v := Judge(stock); !v.Valid {
 		t.Errorf("a stock window on a kernel without sched_ext is void: %v", v.Reasons)
 	}

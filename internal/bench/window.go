@@ -153,4 +153,7 @@ type SchedSample struct {
 	State     string        `json:"state"` // "" on a kernel without sched_ext
 	Ops       string        `json:"ops"`
 	EnableSeq uint64        `json:"enable_seq"`
+	// All says whether it has all threads, not only those that ask for it; nil within a
+	// window, where each look costs, and in older records.
+	All *bool `json:"all,omitempty"`
 }

@@ -66,8 +66,8 @@ func (s *agentStep) storm(ctx context.Context) error {
 	if err := st.eye.last(ctx); err != nil {
 		return err
 	}
+	st.eye.giveUp()
 	s.result.Offered = float64(s.result.Ops) / (until - s.from).Seconds()
-	s.result.Lost = len(st.eye.waiting)
 	return st.leave(0)
 }
 
@@ -142,6 +142,21 @@ func (e *planEye) last(ctx context.Context) error {
 	return nil
 }
 
+// giveUp counts those that the plan never had, for as long as they have waited:
+// lost, they would make the window void, and hide themselves.
+func (e *planEye) giveUp() {
+	now := monotonic()
+	for _, c := range e.waiting {
+		e.note(c.made, now-c.made)
+	}
+	e.waiting = nil
+}
+
+func (e *planEye) note(due, took time.Duration) {
+	e.result.Latency.Record(took)
+	e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: due - e.from, Latency: took}))
+}
+
 // look asks for each pod whether the plan has it. What counts is from the moment
 // when the pod's cgroup was there and the API server had sent its event.
 func (e *planEye) look() {
@@ -153,9 +168,7 @@ func (e *planEye) look() {
 		if told := e.api.Told(c.path); !told.IsZero() {
 			due = max(due, now-time.Since(told))
 		}
-		took := max(now-due, 0)
-		e.result.Latency.Record(took)
-		e.result.Slowest = slowest(append(e.result.Slowest, bench.Slow{Due: due - e.from, Latency: took}))
+		e.note(due, max(now-due, 0))
 		return true
 	})
 }

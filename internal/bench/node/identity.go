@@ -18,7 +18,9 @@ var schedFiles = []string{
 	"/sys/kernel/sched_ext/state", "/sys/kernel/sched_ext/root/ops", "/sys/kernel/sched_ext/enable_seq",
 }
 
-// sampleSched reads the scheduler's identity now.
+const switchAllFile = "/sys/kernel/sched_ext/switch_all"
+
+// sampleSched reads the scheduler's identity now, and whether it has all threads.
 func sampleSched(start time.Duration) bench.SchedSample {
 	var values []string
 	for _, path := range schedFiles {
@@ -28,7 +30,11 @@ func sampleSched(start time.Duration) bench.SchedSample {
 		}
 		values = append(values, strings.TrimSpace(string(text)))
 	}
-	return schedSample(monotonic()-start, values)
+	s := schedSample(monotonic()-start, values)
+	if text, err := os.ReadFile(switchAllFile); err == nil {
+		s.All = new(strings.TrimSpace(string(text)) == "1")
+	}
+	return s
 }
 
 // schedSample makes a sample of the contents of schedFiles. A kernel without
