@@ -34,6 +34,8 @@ type held struct {
 	Limits        [][]sched.LimitStats
 	LimitsNotHeld uint64
 	LimitsSet     []policy.Limit // by SetLimit, one after the other
+	// Unreadable is what a handle's State fails with.
+	Unreadable string
 	// Unpinned is true after a stop: nobody but who had a handle learns of the end.
 	Unpinned bool
 }
@@ -224,6 +226,9 @@ func (e *scripted) Heartbeat() error { return nil }
 
 func (e *scripted) State() (sched.State, error) {
 	h, err := e.kernel.read()
+	if h.Unreadable != "" {
+		err = errors.New(h.Unreadable)
+	}
 	return h.State, err
 }
 

@@ -43,11 +43,9 @@ func (n node) stop(ctx context.Context, pinDir string) error {
 		return fmt.Errorf("open scheduler: %w", err)
 	}
 	defer e.Close()
-	// Of another build only the pins are known: that they are there is enough.
+	// Whatever cannot be read, the pins are there, and that is enough: a node can
+	// always be freed.
 	before, err := e.State()
-	if err != nil && !errors.Is(err, sched.ErrOtherBuild) {
-		return fmt.Errorf("read state: %w", err)
-	}
 	attached := before.Attached || err != nil
 	if err := n.detach(ctx, e, pinDir); err != nil {
 		return err

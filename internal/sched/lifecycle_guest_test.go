@@ -72,6 +72,80 @@ func TestAdoptedByTheNextProcess(t *testing.T) {
 	}
 }
 
+// A build that pins more, less or other things is read as far as it can be,
+// replaced and detached: no list of pins wedges the node.
+func TestPinsOfAnotherBuild(t *testing.T) {
+	requireGuest(t)
+	swap := func(t *testing.T, s *Scheduler, name string, pin func(path string) error) {
+		t.Helper()
+		path := filepath.Join(s.pinDir, name)
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := pin(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := func(t *testing.T, s *Scheduler) func(string) error {
+		t.Helper()
+		p, err := s.programs["temper_apply"].Clone() // a handle is pinned once
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p.Pin
+	}
+	for name, c := range map[string]struct {
+		change func(*testing.T, *Scheduler)
+		want   error // of State
+	}{
+		"a program more": {func(t *testing.T, s *Scheduler) { swap(t, s, "temper_later", program(t, s)) }, nil},
+		"a program less": {func(t *testing.T, s *Scheduler) {
+			swap(t, s, "temper_set_limit", func(string) error { return nil })
+		}, ErrOtherBuild},
+		"a program instead of a map": {func(t *testing.T, s *Scheduler) { swap(t, s, "exits", program(t, s)) }, ErrOtherBuild},
+		"a map of another size": {func(t *testing.T, s *Scheduler) {
+			m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 48, MaxEntries: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			swap(t, s, "controls", m.Pin)
+		}, ErrOtherBuild},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := attach(t, Config{})
+			if err := first.maps[pinObject].Put(uint32(0), [32]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			c.change(t, first)
+			found, err := Open(first.pinDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer found.Close()
+			if state, err := found.State(); !errors.Is(err, c.want) || !IsOurs(state.Ops) {
+				t.Errorf("state %+v, %v; want %v", state, err, c.want)
+			}
+			if _, err := found.Counters(); !errors.Is(err, c.want) {
+				t.Errorf("counters: %v, want %v", err, c.want)
+			}
+			next := attach(t, Config{})
+			if state, err := next.State(); err != nil || next.Adopted() || !state.Attached {
+				t.Errorf("the next one: adopted %v, %+v, %v", next.Adopted(), state, err)
+			}
+			c.change(t, next)
+			found, err = Open(first.pinDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := found.Detach(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestDeadMan(t *testing.T) {
 	requireGuest(t)
 	const deadMan = 2 * time.Second

@@ -11,8 +11,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -63,24 +63,37 @@ type Scheduler struct {
 	programs map[string]*ebpf.Program
 	plans    planMaps
 	adopted  bool
-	missing  string // a pin that this build needs and does not find
+	missing  string // a pin that this build needs and does not find, or finds to be another thing
 }
 
 // ErrOtherBuild means that another build of Temper is attached: it can be
 // detached and replaced, but not read.
 var ErrOtherBuild = errors.New("another build of temper is attached")
 
-// needed lists the maps that a handle reads or writes.
-var needed = []string{
-	"plan_groups", "plan_heads", "plan_fences", "plan_cpu_fences", "plan_generation",
-	"controls", "exits", "tier_counters", schedMapGates, pinGlobals,
+// needed lists the maps that a handle reads or writes, and what their values are
+// read into: a map whose values have another size is another build's.
+var needed = []struct {
+	name string
+	size uintptr // 0: any
+}{
+	{"plan_groups", unsafe.Sizeof(schedTemperGroup{})},
+	{"plan_heads", unsafe.Sizeof(schedTemperPlanHead{})},
+	{"plan_fences", unsafe.Sizeof(schedTemperMask{})},
+	{"plan_cpu_fences", unsafe.Sizeof(uint32(0))},
+	{"plan_generation", unsafe.Sizeof(uint64(0))},
+	{"controls", unsafe.Sizeof(control{})},
+	{"exits", unsafe.Sizeof(schedTemperExitInfo{})},
+	{schedMapTierCounters, unsafe.Sizeof(schedTemperTierCounters{})},
+	{schedMapGates, unsafe.Sizeof(schedGate{})},
+	{pinGlobals, 0},
+	{pinObject, sha256.Size},
 }
 
 func (s *Scheduler) check() error {
 	if s.missing == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: it pinned no %s", ErrOtherBuild, s.missing)
+	return fmt.Errorf("%w: it pinned no %s that this one can use", ErrOtherBuild, s.missing)
 }
 
 // Adopted reports whether Attach found a scheduler of this object attached.
@@ -384,27 +397,13 @@ func Open(pinDir string) (_ *Scheduler, err error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read pin directory: %w", err)
 	}
-	entries, err := os.ReadDir(pinDir)
-	if err != nil {
-		return nil, fmt.Errorf("read pin directory: %w", err)
-	}
-	for _, e := range entries {
-		if err := s.open(e.Name()); err != nil {
-			return nil, fmt.Errorf("open pinned %s: %w", e.Name(), err)
-		}
-	}
+	// The link is not opened: removing its pin must drop the last reference,
+	// whoever else has a handle.
 	if _, err := os.Stat(filepath.Join(pinDir, pinLink)); err != nil {
 		return nil, fmt.Errorf("%w: %s holds no link", ErrNotAttached, pinDir)
 	}
-	for _, name := range needed {
-		if s.maps[name] == nil {
-			s.missing = name
-		}
-	}
-	for _, name := range programs {
-		if s.programs[name] == nil {
-			s.missing = name
-		}
+	if err := s.openPins(); err != nil {
+		return nil, err
 	}
 	s.plans = planMaps{
 		groups: s.maps["plan_groups"], heads: s.maps["plan_heads"], fences: s.maps["plan_fences"],
@@ -413,23 +412,39 @@ func Open(pinDir string) (_ *Scheduler, err error) {
 	return s, nil
 }
 
-func (s *Scheduler) open(name string) error {
-	path := filepath.Join(s.pinDir, name)
-	if name == pinLink {
-		// Not opened: removing the pin must drop the last reference, whoever
-		// else has a handle.
-		return nil
+// openPins opens what this build needs. What else is pinned is another build's
+// and nobody's here: whatever it is, it must not keep anybody from detaching.
+func (s *Scheduler) openPins() error {
+	for _, want := range needed {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(s.pinDir, want.name), nil)
+		if err == nil && want.size != 0 && uintptr(m.ValueSize()) != want.size {
+			err = errors.Join(errors.New("its values have another size"), m.Close())
+		}
+		if err == nil {
+			s.maps[want.name] = m
+		} else if err := s.miss(want.name, err); err != nil {
+			return err
+		}
 	}
-	if slices.Contains(programs, name) {
-		prog, err := ebpf.LoadPinnedProgram(path, nil)
-		s.programs[name] = prog
-		return err
+	for _, name := range programs {
+		p, err := ebpf.LoadPinnedProgram(filepath.Join(s.pinDir, name), nil)
+		if err == nil {
+			s.programs[name] = p
+		} else if err := s.miss(name, err); err != nil {
+			return err
+		}
 	}
-	m, err := ebpf.LoadPinnedMap(path, nil)
-	if err == nil {
-		s.maps[name] = m
+	return nil
+}
+
+// miss notes a pin that is not there or is another kind of thing. That the kernel
+// refused to open it is an error: it says nothing of whose it is.
+func (s *Scheduler) miss(name string, err error) error {
+	if _, refused := errors.AsType[unix.Errno](err); refused && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("open pinned %s: %w", name, err)
 	}
-	return err
+	s.missing = name
+	return nil
 }
 
 // Apply puts a plan in force, whole: until it returns the plan before it holds,

@@ -23,6 +23,9 @@ const WaitBound = time.Second
 // Measure starts the probe by the plan in force, whatever plans follow. It
 // measures until it is closed or this process ends; Stats of any process reads it.
 func (s *Scheduler) Measure() (*Probe, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	return StartProbe(ProbeConfig{Maps: s.maps, PinDir: probeDir(s.pinDir)})
 }
 
@@ -80,6 +83,9 @@ func (s *Scheduler) Counters() (map[string]int64, error) {
 
 // count adds the scheduler's own counters of a tier.
 func (s *Scheduler) count(stats *TierStats, t tier.Tier) error {
+	if err := s.check(); err != nil {
+		return err
+	}
 	var perCPU []schedTemperTierCounters
 	if err := s.maps[schedMapTierCounters].Lookup(uint32(t), &perCPU); err != nil {
 		return fmt.Errorf("read counters of tier %s: %w", t, err)
