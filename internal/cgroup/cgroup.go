@@ -77,12 +77,12 @@ func (t *Tree) ID(p string) (uint64, error) {
 }
 
 // Paths returns the path of every cgroup by its id. Cgroups that vanish while
-// it walks are left out.
+// it walks are left out, and what is below hidden ones.
 func (t *Tree) Paths() (map[uint64]string, error) {
 	paths := map[uint64]string{}
 	err := fs.WalkDir(t.fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV):
+		case IsGone(err):
 			return nil
 		case err != nil:
 			return err
@@ -90,7 +90,7 @@ func (t *Tree) Paths() (map[uint64]string, error) {
 			return nil
 		}
 		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		if IsGone(err) {
 			return nil
 		}
 		if err != nil {

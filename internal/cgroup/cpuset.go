@@ -13,10 +13,10 @@ import (
 
 // ReadCpusets fills in the pods' containers and the CPUs that these may use. It
 // reads a file for each container: not for every turn of a loop. Containers
-// that vanish meanwhile are left out.
+// that vanish meanwhile, or are hidden, are left out.
 func (t *Tree) ReadCpusets(k Kubepods, pods []PodCgroup) error {
 	all, err := t.cpus(path.Join(local(k.Root), "cpuset.cpus.effective"))
-	if IsGone(err) {
+	if vanished(err) {
 		return nil // no cpuset controller, no cpusets
 	}
 	if err != nil {

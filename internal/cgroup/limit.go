@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,20 +59,29 @@ func parseUs(text string, least, most uint64) (uint64, error) {
 
 // Limits returns the CPU limits that cgroups have, parents before children.
 // Cgroups that vanish meanwhile are left out, and so are those without the cpu
-// controller, which have none.
+// controller, which have none. Where one is hidden the others' limits come with
+// an error that wraps fs.ErrPermission: what is missing then was not lifted.
 func (t *Tree) Limits() ([]policy.Limit, error) {
 	var limits []policy.Limit
+	var hidden error // the first: one says it
+	unless := func(err error) error {
+		if isHidden(err) {
+			hidden = cmp.Or(hidden, err)
+			return nil
+		}
+		return unlessGone(err)
+	}
 	err := fs.WalkDir(t.fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() || name == "." {
-			return unlessGone(err)
+			return unless(err)
 		}
 		l, err := t.limit(name)
 		if err != nil || l.QuotaUs == 0 {
-			return unlessGone(err)
+			return unless(err)
 		}
 		info, err := entry.Info()
 		if err != nil {
-			return unlessGone(err)
+			return unless(err)
 		}
 		if l.ID, err = inode(info); err != nil {
 			return err
@@ -81,6 +91,9 @@ func (t *Tree) Limits() ([]policy.Limit, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list CPU limits: %w", err)
+	}
+	if hidden != nil {
+		return limits, fmt.Errorf("list CPU limits: %w", hidden)
 	}
 	return limits, nil
 }
@@ -106,14 +119,22 @@ func (t *Tree) limit(name string) (policy.Limit, error) {
 	return l, err
 }
 
-// IsGone tells the error of reading a cgroup that does not exist any more.
-func IsGone(err error) bool {
+// IsGone tells the error of reading a cgroup that is not there to be read: it does
+// not exist any more, or is hidden.
+func IsGone(err error) bool { return vanished(err) || isHidden(err) }
+
+func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV)
 }
 
+// isHidden tells the error of reading a cgroup that is closed to this process: who
+// was given one may chmod it, and the agent is uid 0 without CAP_DAC_OVERRIDE.
+// Nobody may blind it for the rest of the node so.
+func isHidden(err error) bool { return errors.Is(err, fs.ErrPermission) }
+
 // unlessGone drops the error of a cgroup that was removed meanwhile.
 func unlessGone(err error) error {
-	if IsGone(err) {
+	if vanished(err) {
 		return nil
 	}
 	return err

@@ -20,7 +20,8 @@ type child struct {
 	id   uint64
 }
 
-// list returns the cgroups below one, in any order; none if it is gone. On a
+// list returns the cgroups below one, in any order; none if it is gone. That it may
+// not be read is an error: it is no pod's own. On a
 // mounted hierarchy one system call tells of hundreds, ids included: asking for
 // each would be most of what following a node's pods costs.
 func (t *Tree) list(dir string) ([]child, error) {

@@ -63,11 +63,14 @@ func isKubepods(name string) bool {
 	return name == "kubepods" || name == "kubepods.slice" || strings.HasSuffix(name, "-kubepods.slice")
 }
 
-// children returns the names of the cgroups below one, none if it is gone.
+// children returns the names of the cgroups below one, none if it is gone or hidden.
 func (t *Tree) children(dir string) ([]string, error) {
 	entries, err := fs.ReadDir(t.fsys, dir)
+	if IsGone(err) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, unlessGone(err)
+		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
