@@ -52,6 +52,16 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
+// TestNoResourceLimits: at a CPU limit the dead-man strikes, and at a memory limit no
+// process of the node can fork, for its threads are charged to the agent.
+func TestNoResourceLimits(t *testing.T) {
+	pod := at[object](t, find(t, "DaemonSet"), "spec", "template", "spec")
+	resources := at[object](t, at[[]any](t, pod, "containers")[0].(object), "resources")
+	if limits, ok := resources["limits"]; ok {
+		t.Errorf("the agent is limited: %v", limits)
+	}
+}
+
 // TestHostPaths names the node's files that the agent sees, and as what.
 func TestHostPaths(t *testing.T) {
 	pod := at[object](t, find(t, "DaemonSet"), "spec", "template", "spec")
