@@ -20,7 +20,8 @@ func newApply(n node) *cobra.Command {
 		Long: `Change the plan of the attached scheduler, and say what changes.
 
 A plan is applied whole, without detaching: there is no moment of mixed plans or
-of the kernel's own scheduler. A plan with an error is refused whole, with the line
+of the kernel's own scheduler. A node that the node agent holds has the agent's plan,
+and no other is taken there. A plan with an error is refused whole, with the line
 and reason of each error, and the plan in force stays.`,
 		Example: "  temper apply -f plan.yaml --dry-run",
 		Args:    cobra.NoArgs,
@@ -44,6 +45,9 @@ and reason of each error, and the plan in force stays.`,
 }
 
 func (n node) apply(pinDir, file string, plan policy.Plan) error {
+	if err := n.notTheAgents(); err != nil {
+		return err
+	}
 	e, err := n.openAttached(pinDir)
 	if err != nil {
 		return err

@@ -21,3 +21,16 @@ func holdNode(dir string) (*agent.Lock, error) {
 	}
 	return l, err
 }
+
+// notTheAgents refuses a node whose agent would undo at once what is done to it.
+func (n node) notTheAgents() error {
+	holder, err := agent.Holder(n.runDir)
+	if err != nil || holder == nil || holder.Role != agent.AsAgent {
+		return err
+	}
+	return &failure{
+		code: exitBusy,
+		err:  fmt.Errorf("apply plan: the node agent, process %s, holds this node and makes its plan of the pods here", holder.Owner),
+		fix:  "a pod's PriorityClass or the annotation temper.dev/tier changes its tier; temper safe-mode on takes the node from the agent, and temper run -f plan.yaml then has it",
+	}
+}

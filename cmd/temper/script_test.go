@@ -181,6 +181,7 @@ func playAgent(ts *testscript.TestScript, _ bool, args []string) {
 		agents.Store(dir, []*agent.Lock{node, here})
 		ts.Check(k.update(func(h *held) error {
 			h.State = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, EnableSeq: 1, DeadMan: 30 * time.Second, HeartbeatAge: 12 * time.Second}
+			h.Unpinned = false
 			return nil
 		}))
 	case "heeds":
