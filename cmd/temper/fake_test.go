@@ -34,6 +34,8 @@ type held struct {
 	Limits        [][]sched.LimitStats
 	LimitsNotHeld uint64
 	LimitsSet     []policy.Limit // by SetLimit, one after the other
+	// Staged is true after an attach that was killed before it published its pins.
+	Staged bool
 	// Unreadable is what a handle's State fails with.
 	Unreadable string
 	// Unpinned is true after a stop: nobody but who had a handle learns of the end.
@@ -111,6 +113,7 @@ func (k kernel) node() node {
 			})
 			return state, err
 		},
+		clear:        k.clear,
 		limitSupport: k.limitSupport,
 
 		sysfs:   filepath.Join(k.dir, "sys"),
@@ -118,6 +121,17 @@ func (k kernel) node() node {
 		runDir:  filepath.Join(k.dir, "run"),
 		letGo:   k.letGo(),
 	}
+}
+
+func (k kernel) clear(string) (found bool, err error) {
+	err = k.update(func(h *held) error {
+		if found = h.Staged; found {
+			h.Staged = false
+			h.end(sched.Stopped, "unregistered from user space")
+		}
+		return nil
+	})
+	return found, err
 }
 
 // letGo is longer than any script, unless the file hurry is there.

@@ -294,6 +294,26 @@ func TestGuestStopAfterKill(t *testing.T) {
 	noPins(t)
 }
 
+// TestGuestStopAfterHalfAnAttach has a process killed when the scheduler ran and its
+// pins had not got their name yet.
+func TestGuestStopAfterHalfAnAttach(t *testing.T) {
+	requireGuest(t)
+	const staging = sched.DefaultPinDir + "_new"
+	p := runPlan(t, "--measure=false")
+	p.signal(t, syscall.SIGKILL)
+	p.ends(t, -1)
+	if err := os.Rename(sched.DefaultPinDir, staging); err != nil {
+		t.Fatal(err)
+	}
+	command(t, exitOK, "stop")
+	if got := kernelState(t); got != "disabled" {
+		t.Errorf("the kernel says %q after stop", got)
+	}
+	if _, err := os.Stat(staging); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s after stop: %v", staging, err)
+	}
+}
+
 func checkTop(t *testing.T) {
 	t.Helper()
 	out, _ := command(t, exitOK, "top", "--once", "--interval", "500ms", "-o", "json")

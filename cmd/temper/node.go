@@ -30,6 +30,8 @@ type node struct {
 	// open also finds what an ejected scheduler left pinned.
 	open      func(pinDir string) (engine, error)
 	readState func(pinDir string) (sched.State, error)
+	// clear removes what an attach that was killed left pinned, if it did.
+	clear func(pinDir string) (bool, error)
 	// limitSupport is which CPU limits can be held here.
 	limitSupport func() (policy.LimitSupport, error)
 
@@ -93,6 +95,7 @@ func liveNode() node {
 		limitSupport: sched.LimitSupport,
 
 		readState: sched.ReadState,
+		clear:     sched.Clear,
 		sysfs:     topology.Root,
 		cgroups:   cgroup.Root,
 		runDir:    "/run/temper",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/sched"
 )
 
@@ -37,6 +38,9 @@ Stopping what is not attached is no error. Another scheduler is left alone.`,
 func (n node) stop(ctx context.Context, pinDir string) error {
 	e, err := n.open(pinDir)
 	if errors.Is(err, errNotAttached) {
+		if err := n.clearRemains(ctx, pinDir); err != nil {
+			return err
+		}
 		return n.nothingToStop(pinDir)
 	}
 	if err != nil {
@@ -67,6 +71,23 @@ func (n node) detach(ctx context.Context, e engine, pinDir string) error {
 	}
 	if err := os.Remove(recordPath(n.runDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		n.log.WarnContext(ctx, "record of the plan not removed", "err", err)
+	}
+	return nil
+}
+
+// clearRemains removes what an attach that was killed left, which may hold a
+// scheduler attached. Who holds the node may be attaching at this moment.
+func (n node) clearRemains(ctx context.Context, pinDir string) error {
+	holder, err := agent.Holder(n.runDir)
+	if err != nil || holder != nil {
+		return err
+	}
+	found, err := n.clear(pinDir)
+	if err != nil {
+		return fmt.Errorf("clear pins: %w", err)
+	}
+	if found {
+		_ = n.awaitStock(ctx, pinDir) // what runs after that has its pins elsewhere
 	}
 	return nil
 }

@@ -129,12 +129,12 @@ func Attach(ctx context.Context, cfg Config) (_ *Scheduler, err error) {
 // if it is alive and this build's; else it, or what remains of it, is to be
 // replaced.
 func adopt(cfg Config) (*Scheduler, error) {
-	if err := removePins(stagingDir(cfg.PinDir)); err != nil {
+	if _, err := Clear(cfg.PinDir); err != nil {
 		return nil, err
 	}
 	s, err := Open(cfg.PinDir)
 	if errors.Is(err, ErrNotAttached) {
-		return nil, removePins(cfg.PinDir)
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err

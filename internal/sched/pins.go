@@ -95,6 +95,26 @@ func removePins(dir string) error {
 	return nil
 }
 
+// Clear removes what an attach or a detach that was killed half way left: the
+// staging directory, with a link in it if it came so far, and a pin directory
+// without one. It reports whether there was anything. Nobody may be attaching.
+func Clear(pinDir string) (bool, error) {
+	var found bool
+	for _, dir := range []string{stagingDir(pinDir), pinDir} {
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(dir, pinLink)); dir == pinDir && err == nil {
+			continue
+		}
+		if err := removePins(dir); err != nil {
+			return found, err
+		}
+		found = true
+	}
+	return found, nil
+}
+
 // stockWithin bounds the wait for the kernel to take over: it took 0.1 to 0.5 s
 // in an emulated guest.
 const stockWithin = 10 * time.Second
