@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temper-sched/temper/internal/agent"
 	"github.com/temper-sched/temper/internal/kube"
 	"github.com/temper-sched/temper/internal/kube/kubetest"
 	"github.com/temper-sched/temper/internal/policy"
@@ -188,6 +189,56 @@ func stockWindow() func() time.Duration {
 		}
 	}()
 	return func() time.Duration { close(stop); return <-total }
+}
+
+// TestGuestUpgradeWithoutAPI: a build that cannot know the pods does not take another's place.
+// The dead-man ends the old one, and the node waits under the kernel's scheduler.
+func TestGuestUpgradeWithoutAPI(t *testing.T) {
+	b := newBed(t, enforce+"deadMan: 20s\n")
+	plan := b.populate()
+	before := b.state()
+	b.api.Stop()
+	b.program = otherBuild(t)
+	b.agents[0].end()
+	b.start()
+	eventually(t, settleWithin, "the agent waits", func() bool {
+		return strings.Contains(b.report().Message, "waiting to replace another build")
+	})
+	if after := b.plan(); !maps.EqualFunc(plan, after, sameGroup) {
+		t.Errorf("while it waits the plan was %+v and is %+v", plan, after)
+	}
+	eventually(t, 4*settleWithin, "the dead-man ends the old one", func() bool { return kernelState(t) == "disabled" })
+	eventually(t, settleWithin, "the agent says why nothing is attached", func() bool {
+		r := b.report()
+		return r.Reason == agent.ReasonSettling && strings.Contains(r.Message, "the API server has not told of this node")
+	})
+	if after := b.state(); after.EnableSeq != before.EnableSeq {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	startAPI(t, b.api)
+	b.attached()
+	eventually(t, settleWithin, "the plan is what it was", func() bool { return maps.EqualFunc(plan, b.plan(), sameGroup) })
+}
+
+// TestGuestEndDuringAttach: an agent that is asked to end while it attaches leaves no
+// scheduler that has no plan.
+func TestGuestEndDuringAttach(t *testing.T) {
+	b := newBed(t, enforce)
+	p := b.start()
+	eventually(t, attachWithin, "the pins are being made", func() bool {
+		_, staged := os.Stat(pinDir + "_new")
+		_, pinned := os.Stat(pinDir)
+		return staged == nil || pinned == nil
+	})
+	p.end()
+	state := b.state()
+	t.Logf("afterwards %+v", state)
+	if state.Ops != "" && state.Generation == 0 {
+		t.Error("it is attached, and has no plan")
+	}
+	if state.Ops == "" {
+		b.noPins()
+	}
 }
 
 // TestGuestRestartedContainer removes cgroups and makes them again, as restarts do.

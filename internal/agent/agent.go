@@ -207,7 +207,7 @@ func (l *loop) note(step string, err error) {
 	l.failing[step] = err != nil
 }
 
-// close leaves the scheduler as it is.
+// close leaves the scheduler as it is, but for one that has no plan yet.
 func (l *loop) close() error {
 	if l.busy {
 		if out := <-l.done; out.engine != nil {
@@ -220,6 +220,9 @@ func (l *loop) close() error {
 	}
 	if l.engine == nil {
 		return nil
+	}
+	if generation, err := l.engine.Generation(); err == nil && generation == 0 {
+		return l.engine.Detach()
 	}
 	return l.engine.Close()
 }

@@ -42,7 +42,7 @@ func TestAttachesWhenKubeletIsReady(t *testing.T) {
 }
 
 func TestAdoptsAtOnce(t *testing.T) {
-	set := func(w *world) { w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name} }
+	set := func(w *world) { w.state = left }
 	play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
 		time.Sleep(300 * time.Millisecond)
 		w.expect(t, ReasonAttached)

@@ -39,8 +39,11 @@ type world struct {
 	used    map[string]time.Duration
 	places  map[string]Place
 	cpus    int
-	blind   bool // cgroups cannot be read
-	mute    bool // the state cannot be read
+	blind   bool          // cgroups cannot be read
+	mute    bool          // the state cannot be read
+	other   bool          // what is attached at first is another build's
+	full    bool          // no plan is taken
+	slow    time.Duration // what an attach takes
 
 	attaches []time.Duration // since the start of the test
 	detaches []time.Duration
@@ -106,7 +109,10 @@ func (w *world) State() (s sched.State, err error) {
 	return s, err
 }
 
-func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
+func (w *world) attach(ctx context.Context, cfg sched.Config) (Engine, error) {
+	var slow time.Duration
+	w.do(func() { slow = w.slow })
+	time.Sleep(slow)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.state.Ops != "" && !sched.IsOurs(w.state.Ops) {
@@ -115,8 +121,12 @@ func (w *world) attach(_ context.Context, cfg sched.Config) (Engine, error) {
 	if w.refuses != nil {
 		return nil, w.refuses
 	}
-	e := &fakeEngine{world: w, adopted: w.state.Attached}
+	e := &fakeEngine{world: w, adopted: w.state.Attached && !w.other}
 	if !e.adopted {
+		if ctx.Err() != nil && slow == 0 { // later it loads already
+			return nil, ctx.Err()
+		}
+		w.other = false
 		w.state = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, DeadMan: cfg.DeadMan}
 	}
 	w.attaches = append(w.attaches, w.since())
@@ -160,12 +170,16 @@ func (e *fakeEngine) Plan() (p policy.Plan, err error) {
 	return p, nil
 }
 
-func (e *fakeEngine) Apply(p policy.Plan) error {
+func (e *fakeEngine) Apply(p policy.Plan) (err error) {
 	e.do(func() {
+		if e.full {
+			err = syscall.E2BIG
+			return
+		}
 		e.state.Generation++
 		e.applied = append(e.applied, p)
 	})
-	return nil
+	return err
 }
 
 func (e *fakeEngine) Generation() (n uint64, err error) {

@@ -82,6 +82,7 @@ func (l *loop) mark() {
 func (l *loop) tick(ctx context.Context) {
 	l.beat.Store(int64(l.Machine.Uptime()))
 	if l.look() {
+		l.mindPlan()
 		l.do(ctx, l.super.step(l.sight()))
 		l.sayBehind()
 	}
@@ -126,7 +127,7 @@ func (l *loop) sight() sight {
 	thisBoot := node.BootID == "" || l.Machine.BootID == "" || node.BootID == l.Machine.BootID
 	return sight{
 		now: l.Machine.Uptime(), safeBy: l.safeBy(), ready: l.known && node.Ready && thisBoot,
-		state: l.state, busy: l.busy, refused: l.refused,
+		state: l.state, busy: l.busy, refused: l.refused, planless: l.planless(),
 	}
 }
 
@@ -148,7 +149,7 @@ type outcome struct {
 	attach bool
 	checks []sched.Check
 	found  *obstacle
-	engine Engine
+	engine Engine // nil without an obstacle: there was nothing to adopt
 	took   time.Duration
 }
 
@@ -161,6 +162,11 @@ func (l *loop) beginAttach(ctx context.Context) {
 	}
 	l.letGo()
 	l.busy = true
+	if l.planless() != nil { // adopt what has a plan: with an ended context nothing is loaded
+		ended, end := context.WithCancel(ctx)
+		end()
+		ctx = ended
+	}
 	cfg := sched.Config{PinDir: l.Config.PinDir, DeadMan: l.Config.DeadMan, CPUs: l.obs.Topology.CPUs, Log: l.Log}
 	go func() { l.done <- l.tryAttach(ctx, cfg) }()
 }
@@ -209,7 +215,11 @@ func (a *Agent) tryAttach(ctx context.Context, cfg sched.Config) outcome {
 		return out
 	}
 	var err error
-	if out.engine, err = a.Machine.Attach(ctx, cfg); err != nil {
+	out.engine, err = a.Machine.Attach(ctx, cfg)
+	switch {
+	case errors.Is(err, context.Canceled):
+		out.engine = nil
+	case err != nil:
 		out.engine, out.found = nil, obstacleOf(err)
 	}
 	out.took = time.Since(began)
@@ -242,6 +252,7 @@ func (l *loop) finish(out outcome) {
 		return
 	}
 	l.super.assess(now, out.found)
+	l.super.strange = out.engine == nil && out.found == nil
 	if out.engine == nil {
 		l.release() // a temper run may succeed
 		return

@@ -27,6 +27,28 @@ func (l *loop) replan() {
 	l.behind = err
 }
 
+// planless is why no plan can be made, nil if one can.
+func (l *loop) planless() *obstacle {
+	switch {
+	case !l.known:
+		return &obstacle{ReasonSettling, "the API server has not told of this node and its pods yet: the agent's log says why"}
+	case l.behind != nil:
+		return &obstacle{sched.AttachFailed, "no plan could be put in force: " + l.behind.Error()}
+	}
+	return nil
+}
+
+// mindPlan has a scheduler go for which there is no plan, also one that was adopted so.
+func (l *loop) mindPlan() {
+	if !l.super.held || l.state.Generation != 0 {
+		return
+	}
+	l.refused = &obstacle{sched.AttachFailed, "it was attached without a plan"}
+	if why := l.planless(); why != nil {
+		l.refused.Message += ": " + why.Message
+	}
+}
+
 // sayBehind adds to what a step has just said.
 func (l *loop) sayBehind() {
 	if l.super.held && l.behind != nil && time.Since(l.behindAt) >= behindAfter {
@@ -83,13 +105,13 @@ func (l *loop) decide() error {
 // generation would make one plan of two.
 func (l *loop) apply() error {
 	lock, held, err := TryHoldPlan(l.Config.RunDir)
-	if err != nil {
-		return err
-	}
-	if !held {
+	l.note("hold plan", err) // without it, as in hold: a temper apply cannot have it either
+	switch {
+	case held:
+		defer lock.Release()
+	case err == nil:
 		return errors.New("another process changes the plan at this moment")
 	}
-	defer lock.Release()
 	return l.engine.Apply(l.plan)
 }
 

@@ -3,11 +3,114 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/temper-sched/temper/internal/sched"
 )
+
+// left is what an agent leaves attached, with its plan.
+var left = sched.State{Attached: true, Kernel: "enabled", Ops: sched.Name, Generation: 1}
+
+// TestNoneWithoutAPlan: whatever is attached has a plan, or goes.
+func TestNoneWithoutAPlan(t *testing.T) {
+	bare := left
+	bare.Generation = 0
+	for name, c := range map[string]struct {
+		set    func(*world)
+		blind  string // before the API server has told of the node; "": it is not asked
+		known  string // when it has
+		within time.Duration
+	}{
+		"another build waits":                 {func(w *world) { w.state, w.other = left, true }, "", ReasonAttached, time.Second},
+		"adopted without one":                 {func(w *world) { w.state = bare }, string(sched.AttachFailed), ReasonAttached, time.Minute},
+		"the kernel side takes none":          {func(w *world) { w.full = true }, ReasonSettling, string(sched.AttachFailed), time.Second},
+		"cgroups cannot be read":              {func(w *world) { w.blind = true }, ReasonSettling, string(sched.AttachFailed), time.Second},
+		"another build, cgroups are not read": {func(w *world) { w.state, w.other, w.blind = left, true, true }, "", "", time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, asIs, c.set, func(t *testing.T, a *Agent, w *world) {
+				time.Sleep(10 * time.Second)
+				if w.expect(t, c.blind); w.plans() > 0 || w.count(&w.attaches) > 0 && w.count(&w.detaches) == 0 {
+					t.Fatalf("attached %v, detached %v, %d plans of pods that nobody knows", w.attaches, w.detaches, w.plans())
+				}
+				w.tell(ready())
+				time.Sleep(c.within)
+				w.expect(t, c.known)
+				if w.state.Attached && w.state.Generation == 0 {
+					t.Errorf("attached without a plan: %+v", w.state)
+				}
+			})
+		})
+	}
+}
+
+// TestReplacementWaits: the annotation is heeded before another build is replaced, and
+// meanwhile nothing keeps the dead-man from it.
+func TestReplacementWaits(t *testing.T) {
+	set := func(w *world) { w.state, w.other = left, true }
+	t.Run("safe mode", func(t *testing.T) {
+		play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+			time.Sleep(10 * time.Second)
+			s := ready()
+			s.Node.SafeMode = true
+			w.tell(s)
+			time.Sleep(time.Second)
+			w.expect(t, ReasonSafeMode)
+			if w.state.Attached || w.count(&w.attaches) > 0 {
+				t.Errorf("%+v, attached %v", w.state, w.attaches)
+			}
+		})
+	})
+	t.Run("dead-man", func(t *testing.T) {
+		play(t, asIs, set, func(t *testing.T, a *Agent, w *world) {
+			time.Sleep(10 * time.Second)
+			const waits = "waiting to replace another build that is attached: the API server has not told of this node"
+			if m := a.view.Load().Message; !strings.HasPrefix(m, waits) || w.count(&w.beats) > 0 {
+				t.Errorf("%q, and %d heartbeats", m, w.count(&w.beats))
+			}
+			w.eject(sched.AgentStale, "no heartbeat", 0)
+			time.Sleep(time.Minute)
+			if w.expect(t, ReasonSettling); w.count(&w.attaches) > 0 {
+				t.Errorf("attached %v", w.attaches)
+			}
+		})
+	})
+}
+
+// TestEndDuringAttach: what was attached for an agent that ends meanwhile has no plan.
+func TestEndDuringAttach(t *testing.T) {
+	var w *world
+	play(t, asIs, func(is *world) { w = is; w.slow = 5 * time.Second }, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(time.Second)
+	})
+	if len(w.attaches) != 1 || w.state.Attached {
+		t.Errorf("attached %v, and then %+v", w.attaches, w.state)
+	}
+}
+
+// TestRunDirThatCannotBeWritten: no lock can be held there by anybody; plans are in force all the same.
+func TestRunDirThatCannotBeWritten(t *testing.T) {
+	noDir := func(c *Config) {
+		file := filepath.Join(c.RunDir, "file")
+		if err := os.WriteFile(file, nil, 0o644); err != nil {
+			panic(err)
+		}
+		c.RunDir = filepath.Join(file, "run")
+	}
+	play(t, noDir, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.tell(ready())
+		time.Sleep(10 * time.Second)
+		if w.expect(t, ReasonAttached); w.plans() != 1 || w.count(&w.detaches) > 0 {
+			t.Errorf("%d plans, detached %v", w.plans(), w.detaches)
+		}
+	})
+}
 
 // TestTwoWritersMakeNoPlan: while a temper apply fills a plan the agent does not, and its own
 // comes when that is done. Heartbeats go on.

@@ -49,6 +49,9 @@ type sight struct {
 	ready  bool   // kubelet says so, of this boot
 	state  sched.State
 	busy   bool // an attach or a check is under way
+	// planless is why no plan can be made. A scheduler without one is worse than the
+	// kernel's own: to it all pods are one group.
+	planless *obstacle
 	// refused is why a limit cannot be held, where all must be.
 	refused *obstacle
 }
@@ -80,8 +83,9 @@ type supervisor struct {
 	settle  time.Duration
 	record  ejectRecord
 
-	held bool // the scheduler ran at the last look, and is this agent's
-	safe bool
+	held    bool // the scheduler ran at the last look, and is this agent's
+	safe    bool
+	strange bool // what is attached could not be adopted: it is to be replaced
 
 	lost    bool // it ended, and the reason is not final
 	told    bool // of which there was an Event
@@ -108,6 +112,7 @@ func (s *supervisor) step(in sight) action {
 	s.noteSafe(in.safeBy)
 	s.noteReady(in)
 	s.watch(in)
+	s.strange = s.strange && in.state.Attached
 	do, v := s.choose(in)
 	s.verdict = v
 	if in.busy {
@@ -240,6 +245,8 @@ func (s *supervisor) isClear(state sched.State) bool {
 // aim goes for an attach as soon as one may be tried.
 func (s *supervisor) aim(in sight) (action, verdict) {
 	switch {
+	case in.state.Attached && s.strange && in.planless != nil: // the dead-man ends it, if need be
+		return nothing, verdict{ReasonSettling, "waiting to replace another build that is attached: " + in.planless.Message}
 	case in.state.Attached:
 		return s.prepare(in, attach, verdict{ReasonSettling, "adopting the scheduler that is attached"})
 	case in.now < s.retryAt-s.took:
@@ -252,6 +259,8 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 		return s.prepare(in, check, v)
 	case !s.settled:
 		return s.prepare(in, check, verdict{ReasonSettling, "waiting until kubelet is ready and the start of the node is over"})
+	case in.planless != nil:
+		return s.prepare(in, check, in.planless.verdict())
 	case s.obstacle != nil:
 		return s.prepare(in, attach, verdict{})
 	}

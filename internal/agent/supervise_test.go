@@ -41,6 +41,9 @@ func TestStep(t *testing.T) {
 		"an obstacle is tried again":          {supervisor{enforce: true, obstacle: noKernel, checked: true, checkedAt: boot - recheckEvery}, sight{state: free, ready: true}, attach, string(sched.NoSchedExt)},
 		"latched":                             {supervisor{enforce: true, record: ejectRecord{Latched: true}}, sight{state: free, ready: true}, nothing, ReasonEjectLatched},
 		"a limit is refused":                  {supervisor{enforce: true, held: true}, sight{state: ours, refused: &obstacle{sched.LimitsNotHeld, "7"}}, detach, string(sched.LimitsNotHeld)},
+		"another build waits for a plan":      {supervisor{enforce: true, strange: true}, sight{state: ours, planless: noKernel}, nothing, ReasonSettling},
+		"another build is replaced with one":  {supervisor{enforce: true, strange: true}, sight{state: ours}, attach, ReasonSettling},
+		"nothing is attached without a plan":  {supervisor{enforce: true}, sight{state: free, ready: true, planless: noKernel}, check, string(sched.NoSchedExt)},
 		"waits before it comes back":          {supervisor{enforce: true, settled: true, retryAt: boot + 1, ended: Ending{Reason: sched.EjectedStall}}, sight{state: remains, ready: true}, nothing, string(sched.EjectedStall)},
 	}
 	for name, c := range cases {
