@@ -376,6 +376,25 @@ func TestRefusedLimit(t *testing.T) {
 	})
 }
 
+// TestObstacleTakesOffWhatIsLeft: nobody would look after it until the dead-man.
+func TestObstacleTakesOffWhatIsLeft(t *testing.T) {
+	set := func(w *world) {
+		w.state, w.support.Told = left, false
+		w.limits = []policy.Limit{{Cgroup: "/kubepods/pod1", ID: 7, QuotaUs: 1000, PeriodUs: 100_000}}
+	}
+	play(t, func(c *Config) { c.CPUMax = policy.CPUMaxRefuse }, set, func(t *testing.T, a *Agent, w *world) {
+		time.Sleep(time.Second)
+		w.expect(t, string(sched.LimitsNotHeld))
+		if w.state.Attached || w.count(&w.detaches) != 1 {
+			t.Errorf("%+v, detached %v", w.state, w.detaches)
+		}
+		if m := w.lastEvent(kube.EventDetached); !strings.HasPrefix(m, string(sched.LimitsNotHeld)+": ") {
+			t.Errorf("the Event says %q", m)
+		}
+		w.run(t, a.Config.RunDir).Release() // it may
+	})
+}
+
 // TestLimitsNotHeldAreOfTheAttach: once the scheduler is off, by safe mode or by
 // an eject, no limit is without a place in it.
 func TestLimitsNotHeldAreOfTheAttach(t *testing.T) {

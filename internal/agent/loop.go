@@ -254,6 +254,7 @@ func (l *loop) finish(out outcome) {
 	l.super.assess(now, out.found)
 	l.super.strange = out.engine == nil && out.found == nil
 	if out.engine == nil {
+		l.dropOld(out.found)
 		l.release() // a temper run may succeed
 		return
 	}
@@ -271,6 +272,15 @@ func (l *loop) finish(out outcome) {
 	l.limits = l.newFollower()
 	l.Log.Info("scheduler attached", "adopted", l.engine.Adopted(), "took", out.took)
 	l.replan()
+}
+
+// dropOld takes off what an earlier agent left, where this one cannot look after it.
+func (l *loop) dropOld(found *obstacle) {
+	l.look()
+	if found != nil && found.Reason != sched.ForeignScheduler && l.state.Attached {
+		l.super.verdict = found.verdict()
+		l.detach()
+	}
 }
 
 // readPlan makes fences stay where the scheduler that was adopted has them.
