@@ -176,6 +176,7 @@ type loop struct {
 	plan      policy.Plan
 	from      *policy.Observation // what it was decided from; nil: the kernel side had it
 	applied   *policy.Plan        // nil: not known
+	again     bool                // apply, whatever was applied
 	plannedAt time.Time
 	behind    error     // why the newest plan is not in force
 	behindAt  time.Time // since when

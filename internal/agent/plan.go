@@ -80,7 +80,7 @@ func (l *loop) decide() error {
 	planned := l.plan
 	var ops []policy.Op
 	if l.applied != nil {
-		if ops = policy.Diff(*l.applied, planned); len(ops) == 0 {
+		if ops = policy.Diff(*l.applied, planned); len(ops) == 0 && !l.again {
 			l.applied = &planned // with what the kernel side does not know: paths, and why there is no fence
 			return nil
 		}
@@ -88,8 +88,7 @@ func (l *loop) decide() error {
 	began := time.Now()
 	err = l.apply()
 	l.note("apply plan", err)
-	if err != nil {
-		l.applied = nil
+	if l.again = err != nil; l.again {
 		return err
 	}
 	l.counts.apply.Observe(time.Since(began))
@@ -115,10 +114,10 @@ func (l *loop) apply() error {
 	return l.engine.Apply(l.plan)
 }
 
-// yield forgets what it applied if somebody else has applied a plan since.
+// yield applies again if somebody else has applied a plan since.
 func (l *loop) yield() {
-	if l.applied != nil && l.counts.generation != 0 && l.state.Generation != l.counts.generation {
-		l.applied = nil
+	if l.counts.generation != 0 && l.state.Generation != l.counts.generation {
+		l.again = true
 	}
 }
 

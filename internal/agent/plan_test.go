@@ -172,3 +172,30 @@ func TestBlindAgentSaysSo(t *testing.T) {
 		expect(false, well)
 	})
 }
+
+// TestRefusedPlanIsNotShown: what is shown is in force, until the next one is.
+func TestRefusedPlanIsNotShown(t *testing.T) {
+	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
+		w.place(1)
+		w.tell(ready())
+		time.Sleep(time.Second)
+		shows := func(full bool, groups, plans int) {
+			t.Helper()
+			w.do(func() { w.full = full })
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if p := a.view.Load().Plan; len(p.Groups) != groups || w.plans() != plans {
+				t.Errorf("after %d plans, want %d, it shows %+v", w.plans(), plans, p)
+			}
+		}
+		shows(false, 1, 1)
+		w.do(func() { w.full = true })
+		w.tell(ready(pod(1)))
+		shows(true, 1, 1)
+		w.tell(ready()) // as it was; what a refusal left in the kernel is not known
+		shows(true, 1, 1)
+		shows(false, 1, 2)
+		w.tell(ready(pod(1)))
+		shows(false, 2, 3)
+	})
+}
