@@ -115,9 +115,9 @@ func (b *bed) clear() {
 			b.t.Error(err)
 		}
 	}
-	_ = os.RemoveAll(pinDir)
-	_ = os.RemoveAll(sched.DefaultProbeDir)
-	_ = os.RemoveAll(ownProbeDir)
+	for _, dir := range allPins() {
+		_ = os.RemoveAll(dir)
+	}
 }
 
 // process is an agent in the background.
@@ -249,9 +249,17 @@ func (b *bed) plan() map[uint64]policy.Group {
 	return groups
 }
 
+// allPins are the directories that a process which was killed may leave.
+func allPins() (dirs []string) {
+	for _, dir := range []string{pinDir, sched.DefaultProbeDir, ownProbeDir} {
+		dirs = append(dirs, dir, dir+"_new")
+	}
+	return dirs
+}
+
 func (b *bed) noPins() {
 	b.t.Helper()
-	for _, dir := range []string{pinDir, sched.DefaultProbeDir, ownProbeDir} {
+	for _, dir := range allPins() {
 		if entries, err := os.ReadDir(dir); err == nil {
 			b.t.Errorf("%s holds %v", dir, entries)
 		}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -157,6 +158,29 @@ func TestGuestSafeMode(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestGuestSweep: safe mode also takes off what agents left that were killed in the middle
+// of something.
+func TestGuestSweep(t *testing.T) {
+	b := newBed(t, enforce)
+	b.start()
+	b.attached()
+	eventually(t, settleWithin, "it measures", func() bool { _, err := os.Stat(sched.DefaultProbeDir); return err == nil })
+	b.killAgents()
+	if err := os.Remove(filepath.Join(pinDir, "link")); err != nil { // what goes first
+		t.Fatal(err)
+	}
+	eventually(t, settleWithin, "the scheduler is gone", func() bool { return kernelState(t) == "disabled" })
+	for _, dir := range allPins() {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+	}
+	b.annotate("true")
+	b.start()
+	eventually(t, settleWithin, "the node is safe", func() bool { return b.says("False", agent.ReasonSafeMode, "safe") })
+	b.noPins()
 }
 
 // TestGuestAPIAway takes the API server away and brings it back.

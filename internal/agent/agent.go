@@ -154,6 +154,7 @@ type loop struct {
 
 	super    supervisor
 	noRecord bool // of ejects is on disk
+	swept    bool // nothing is pinned
 	snapshot kube.Snapshot
 	known    bool // the API server was heard of once
 

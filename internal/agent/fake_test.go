@@ -52,8 +52,10 @@ type world struct {
 	marks    []kube.Condition
 	engine   string
 	events   []kube.Event
-	deaf     bool // the API server takes nothing
-	ownProbe bool // the agent measures by a plan of its own
+	deaf     bool            // the API server takes nothing
+	ownProbe bool            // the agent measures by a plan of its own
+	sweeps   []time.Duration // of all pins
+	probes   int             // how often remains of a probe were removed
 
 	tell    func(kube.Snapshot)
 	started chan struct{}
@@ -97,6 +99,8 @@ func (w *world) machine() Machine {
 		Open:         func() (Engine, error) { return &fakeEngine{world: w}, nil },
 		Measure:      w.measure,
 		Measured:     func() (sched.Stats, error) { return sched.Stats{}, nil },
+		Sweep:        func() error { w.do(func() { w.sweeps = append(w.sweeps, w.since()) }); return nil },
+		SweepProbe:   func() error { w.do(func() { w.probes++ }); return nil },
 	}
 }
 

@@ -32,6 +32,9 @@ func (l *loop) run(ctx context.Context) {
 	defer ticker.Stop()
 	defer l.due.Stop()
 	l.note("observe node", l.observe()) // an attach needs the CPUs
+	if other, err := Attended(l.Config.RunDir); err == nil && !other {
+		l.note("remove an earlier probe", l.Machine.SweepProbe())
+	}
 	l.tick(ctx)
 	for {
 		l.view.Store(l.show())
@@ -339,6 +342,7 @@ func (l *loop) settle() {
 	}
 	l.super.endings = nil
 	l.keepEjects()
+	l.sweep()
 	l.publish()
 	l.measure()
 }
@@ -357,6 +361,34 @@ func (l *loop) keepEjects() {
 		l.noRecord = false
 		l.note("save record of ejects", l.super.record.save(l.Config.RunDir))
 	}
+}
+
+// sweep removes what the state does not tell of, once safe mode has the node: pins of
+// processes that were killed while they made or removed them, and of a dead build that
+// cannot be read.
+func (l *loop) sweep() {
+	if !l.super.isClear(l.state) {
+		l.swept = false
+		return
+	}
+	if l.swept || l.busy && l.lock != nil { // an attach is under way
+		return
+	}
+	if l.lock == nil {
+		lock, err := HoldNode(l.Config.RunDir, AsAgent)
+		if _, busy := errors.AsType[*BusyError](err); busy {
+			return // the pins are that process's, until it ends
+		}
+		if l.note("hold node", err); err != nil {
+			return
+		}
+		l.lock = lock
+	}
+	defer l.release()
+	l.letGo()
+	err := l.Machine.Sweep()
+	l.note("remove what is left pinned", err)
+	l.swept = err == nil
 }
 
 // publish marks the node when what holds has changed.

@@ -36,6 +36,10 @@ type Machine struct {
 	Measure func(own bool) (Probe, error)
 	// Measured returns what the probe measured that runs by its own plan.
 	Measured func() (sched.Stats, error)
+	// Sweep removes what killed processes left pinned, and SweepProbe what is left of
+	// a probe that ran by its own plan. Nobody may be at these pins.
+	Sweep      func() error
+	SweepProbe func() error
 }
 
 // Engine is the attached scheduler.
@@ -115,6 +119,10 @@ func LiveMachine(pinDir string) Machine {
 		},
 		Measure:  func(own bool) (Probe, error) { return measure(pinDir, own) },
 		Measured: func() (sched.Stats, error) { return measured(pinDir) },
+		Sweep: func() error {
+			return errors.Join(sched.Sweep(pinDir), sched.SweepProbe(ownProbeDir(pinDir)))
+		},
+		SweepProbe: func() error { return sched.SweepProbe(ownProbeDir(pinDir)) },
 	}
 }
 
