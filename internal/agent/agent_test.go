@@ -26,8 +26,17 @@ import (
 
 func TestAttachesWhenKubeletIsReady(t *testing.T) {
 	play(t, asIs, healthy, func(t *testing.T, a *Agent, w *world) {
-		time.Sleep(time.Minute)
-		w.expect(t, ReasonSettling)
+		waits := func(why string) {
+			t.Helper()
+			time.Sleep(time.Minute)
+			w.expect(t, ReasonSettling)
+			if m := w.now().Message; !strings.Contains(m, why) {
+				t.Errorf("it waits: %s", m)
+			}
+		}
+		waits("the API server has not told of this node and its pods yet: the agent's log says why")
+		w.tell(kube.Snapshot{})
+		waits("until kubelet is ready")
 		w.tell(ready())
 		time.Sleep(time.Second)
 		w.expect(t, ReasonAttached)

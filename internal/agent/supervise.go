@@ -257,10 +257,10 @@ func (s *supervisor) aim(in sight) (action, verdict) {
 			v = verdict{string(s.ended.Reason), s.ended.Message}
 		}
 		return s.prepare(in, check, v)
+	case in.planless != nil: // told before kubelet is blamed, of which the API server tells
+		return s.prepare(in, check, in.planless.verdict())
 	case !s.settled:
 		return s.prepare(in, check, verdict{ReasonSettling, "waiting until kubelet is ready and the start of the node is over"})
-	case in.planless != nil:
-		return s.prepare(in, check, in.planless.verdict())
 	case s.obstacle != nil:
 		return s.prepare(in, attach, verdict{})
 	}
