@@ -4,6 +4,7 @@ package agent
 
 import (
 	"errors"
+	"io/fs"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,10 +22,12 @@ type Follower struct {
 	known map[uint64]policy.Limit            // by cgroup id: what the kernel side was told
 }
 
-// Follow passes on what changed. What could not be set is tried again next time.
+// Follow passes on what changed. What could not be set is tried again next time. While
+// a cgroup is hidden none is lifted: what is not seen may hold still.
 func (f *Follower) Follow() error {
 	now, err := f.List()
-	if err != nil {
+	hidden := errors.Is(err, fs.ErrPermission)
+	if err != nil && !hidden {
 		return err
 	}
 	if f.known == nil {
@@ -39,8 +42,11 @@ func (f *Follower) Follow() error {
 			}
 		}
 	}
-	var errs []error
+	errs := []error{err}
 	for _, l := range policy.LimitChanges(f.known, now) {
+		if hidden && l.QuotaUs == 0 {
+			continue
+		}
 		err := f.Set(l)
 		gone := errors.Is(err, unix.ENOENT)
 		switch {

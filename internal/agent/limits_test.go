@@ -52,7 +52,9 @@ func TestFollow(t *testing.T) {
 	}{
 		{what: "two limits", now: map[uint64]uint64{1: 1000, 2: 2000}, want: []string{"1=1000", "2=2000"}},
 		{what: "nothing new", now: map[uint64]uint64{1: 1000, 2: 2000}},
-		{what: "unreadable", listing: unix.EACCES, err: unix.EACCES},
+		{what: "unreadable", listing: unix.EIO, err: unix.EIO},
+		{what: "one is hidden: others are set, and none is lifted", now: map[uint64]uint64{1: 1100}, listing: unix.EACCES, want: []string{"1=1100"}, err: unix.EACCES},
+		{what: "it is seen again", now: map[uint64]uint64{1: 1000, 2: 2000}, want: []string{"1=1000"}},
 		{what: "a third cannot be set", now: map[uint64]uint64{1: 1000, 2: 2000, 3: 3000}, fails: map[uint64]error{3: busy}, want: []string{"3=3000"}, err: busy},
 		{what: "it is tried again, and others are not held up", now: map[uint64]uint64{1: 1500, 2: 2000, 3: 3000}, fails: map[uint64]error{3: busy}, want: []string{"1=1500", "3=3000"}, err: busy},
 		{what: "and again", now: map[uint64]uint64{1: 1500, 2: 2000, 3: 3000}, want: []string{"3=3000"}},
