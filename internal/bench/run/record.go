@@ -45,13 +45,7 @@ func describe(m *bench.Machine, of bench.Machine) {
 // machine describes what j would run on, as far as that is known before it does.
 func (c *Campaign) machine(ctx context.Context, j job) (bench.Machine, error) {
 	if c.Place == OnHost {
-		var name unix.Utsname
-		if err := unix.Uname(&name); err != nil {
-			return bench.Machine{}, fmt.Errorf("read kernel release: %w", err)
-		}
-		m := hostMachine
-		m.Kernel, m.Topology = unix.ByteSliceToString(name.Release[:]), c.Topology
-		return m, nil
+		return c.host()
 	}
 	cmd, err := c.command(j)
 	if err != nil {
@@ -63,6 +57,17 @@ func (c *Campaign) machine(ctx context.Context, j job) (bench.Machine, error) {
 	}
 	m := MachineOf(prov)
 	m.Kernel, m.Topology = prov.KernelRelease, c.Topology
+	return m, nil
+}
+
+// host describes this machine, which takes no time.
+func (c *Campaign) host() (bench.Machine, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return bench.Machine{}, fmt.Errorf("read kernel release: %w", err)
+	}
+	m := hostMachine
+	m.Kernel, m.Topology = unix.ByteSliceToString(name.Release[:]), c.Topology
 	return m, nil
 }
 

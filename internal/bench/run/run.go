@@ -103,7 +103,8 @@ type Todo struct {
 	HaveVoid          int // of those windows
 }
 
-// Todo looks into the campaign's directory.
+// Todo looks into the campaign's directory. It makes no guest: whether one would be the
+// same as those on record, Run finds out.
 func (c *Campaign) Todo() (Todo, error) {
 	if err := c.canBring(); err != nil {
 		return Todo{}, err
@@ -132,6 +133,15 @@ func (c *Campaign) Todo() (Todo, error) {
 			t.Runs, t.Windows = t.Runs+1, t.Windows+left
 		} else {
 			t.HaveRuns++
+		}
+	}
+	if c.Place == OnHost {
+		machine, err := c.host()
+		if err == nil {
+			err = held.matches(c.Scenario.Name, machine)
+		}
+		if err != nil {
+			return Todo{}, err
 		}
 	}
 	return t, nil

@@ -200,7 +200,7 @@ func nameOf(object json.RawMessage) (string, error) {
 }
 
 // windows returns the indices of the steps that job has in the store. Windows of
-// another campaign, or of the same scenario and topology that were measured
+// another campaign or place, or of the same scenario and topology that were measured
 // otherwise, are an error: one directory never holds two sorts.
 func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 	scenario, err := json.Marshal(c.Scenario)
@@ -217,8 +217,14 @@ func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 		if w.Campaign != campaign {
 			return nil, fmt.Errorf("go on in %s: it holds windows of campaign %s: give it that name again, or use another directory", filepath.Dir(s.where), w.Campaign)
 		}
+		if on := placeOf(w.Machine); on != c.Place {
+			return nil, s.conflict("another place: they were measured --on %s, these would be --on %s", on, c.Place)
+		}
 		if w.scenario != c.Scenario.Name || w.Machine.Topology != c.Topology {
 			continue
+		}
+		if c.Place != OnHost && w.Machine.KernelName != c.Kernel {
+			return nil, s.conflict("kernel %q, these would be of %q", w.Machine.KernelName, c.Kernel)
 		}
 		if !bytes.Equal(w.Scenario, scenario) {
 			return nil, s.conflict("scenario %s as it was described otherwise", w.scenario)
@@ -238,6 +244,17 @@ func (s *store) windows(c *Campaign, j job, build bench.Build) ([]int, error) {
 		}
 	}
 	return have, nil
+}
+
+// placeOf is where a machine's windows were measured.
+func placeOf(m bench.Machine) Place {
+	switch {
+	case m.Clock != bench.ClockHost:
+		return OnGuest
+	case m.Accel == "":
+		return OnHost
+	}
+	return OnKVM
 }
 
 // others says whether two hashes are of two programs; none is of no program.
@@ -304,8 +321,7 @@ func (s *store) write(lines []byte) error {
 // have been updated meanwhile.
 func (s *store) matches(scenario string, m bench.Machine) error {
 	if len(s.held) > 0 && s.held[0].Machine.Clock != m.Clock {
-		return fmt.Errorf("go on in %s: its windows are timed by the clock %q, these would be by %q: say --on as before, or use another directory",
-			filepath.Dir(s.where), s.held[0].Machine.Clock, m.Clock)
+		return s.conflict("another clock: they were timed by %q, these would be by %q", s.held[0].Machine.Clock, m.Clock)
 	}
 	i := slices.IndexFunc(s.held, func(w window) bool {
 		return w.scenario == scenario && w.Machine.Topology == m.Topology

@@ -151,6 +151,41 @@ func TestOneDirectoryNeverHoldsTwoSorts(t *testing.T) {
 	}
 }
 
+// Nothing is left to do, and yet what is there is not what was asked for.
+func TestAFinishedDirectoryIsOfItsKernelAndPlace(t *testing.T) {
+	for want, change := range map[string]func(*bench.Machine, *Campaign){
+		`kernel "7.2", these would be of "7.3"`: func(_ *bench.Machine, c *Campaign) { c.Kernel = "7.3" },
+		"were measured --on guest, these would be --on host": func(m *bench.Machine, c *Campaign) {
+			m.Clock, c.Place = bench.ClockPerVCPU, OnHost
+		},
+		"were measured --on guest, these would be --on kvm": func(m *bench.Machine, c *Campaign) {
+			m.Clock, m.Accel, c.Place = bench.ClockShared, "tcg", OnKVM
+		},
+		"were measured --on kvm, these would be --on guest": func(m *bench.Machine, _ *Campaign) { m.Clock, m.Accel = bench.ClockHost, "kvm" },
+		"were measured --on kvm, these would be --on host": func(m *bench.Machine, c *Campaign) {
+			m.Clock, m.Accel, c.Place = bench.ClockHost, "kvm", OnHost
+		},
+		"were measured --on host, these would be --on guest": func(m *bench.Machine, c *Campaign) { m.Clock, c.Scenario.Name = bench.ClockHost, "another" },
+		`another machine: kernel was "6.1", is`: func(m *bench.Machine, c *Campaign) {
+			m.Clock, m.Kernel, c.Place = bench.ClockHost, "6.1", OnHost
+		},
+	} {
+		c := campaign(t)
+		c.Arms, c.Seeds = c.Arms[:1], 1
+		recs := records(t, c, c.jobs()[0])
+		var m bench.Machine
+		change(&m, c)
+		for i := range recs {
+			describe(&recs[i].Machine, m)
+			recs[i].Machine.Kernel = m.Kernel
+		}
+		keep(t, c, recs)
+		if _, err := c.Todo(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "use another directory") {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
 func TestAnUpdatedMachineIsRefused(t *testing.T) {
 	c := campaign(t)
 	keep(t, c, records(t, c, c.jobs()[0]))
@@ -161,6 +196,10 @@ func TestAnUpdatedMachineIsRefused(t *testing.T) {
 	other := records(t, c, c.jobs()[1])
 	other[0].Machine.KernelPackage = "linux-image 7.2.14"
 	if err := s.add(other); err == nil || !strings.Contains(err.Error(), "kernel package was") {
+		t.Errorf("error %v", err)
+	}
+	other[0].Scenario.Name, other[0].Machine.Clock = "another", bench.ClockShared
+	if err := s.add(other); err == nil || !strings.Contains(err.Error(), `these would be by "icount"; use another directory`) {
 		t.Errorf("error %v", err)
 	}
 	if err := s.close(); err != nil {
@@ -227,7 +266,7 @@ func TestARenamedDirectoryIsNotGoneOnWith(t *testing.T) {
 // What could not be kept is not measured.
 func TestAnotherMachineIsRefusedBeforeItIsMeasured(t *testing.T) {
 	for want, change := range map[string]func(*bench.Machine, *Campaign){
-		`timed by the clock "per-vcpu", these would be by "host": say --on`: func(m *bench.Machine, c *Campaign) {
+		"measured --on guest, these would be --on host": func(m *bench.Machine, c *Campaign) {
 			m.Clock, c.Scenario.Name = bench.ClockPerVCPU, "another"
 		},
 		`another machine: kernel was "7.1"`: func(m *bench.Machine, _ *Campaign) { m.Kernel = "7.1" },
@@ -259,8 +298,9 @@ func TestNoRunFollowsOneThatIsNotKept(t *testing.T) {
 	if n := calls(); n != 2 {
 		t.Errorf("%d runs, want none after the second", n)
 	}
-	if todo, err := c.Todo(); err != nil || todo.HaveRuns != 1 {
-		t.Errorf("todo %+v, %v", todo, err)
+	s, err := readStore(c.Dir)
+	if err != nil || len(s.held) != len(c.Scenario.Steps()) {
+		t.Errorf("%d windows, want the first run's, %v", len(s.held), err)
 	}
 }
 
