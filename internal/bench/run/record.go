@@ -56,7 +56,7 @@ func (c *Campaign) machine(ctx context.Context, j job) (bench.Machine, error) {
 		return bench.Machine{}, err
 	}
 	m := MachineOf(prov)
-	m.Kernel, m.Topology = prov.KernelRelease, c.Topology
+	m.Kernel, m.Cmdline, m.Topology = prov.KernelRelease, prov.CommandLine, c.Topology
 	return m, nil
 }
 
@@ -66,7 +66,12 @@ func (c *Campaign) host() (bench.Machine, error) {
 	if err := unix.Uname(&name); err != nil {
 		return bench.Machine{}, fmt.Errorf("read kernel release: %w", err)
 	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return bench.Machine{}, fmt.Errorf("read kernel command line: %w", err)
+	}
 	m := hostMachine
+	m.Cmdline = string(cmdline)
 	m.Kernel, m.Topology = unix.ByteSliceToString(name.Release[:]), c.Topology
 	return m, nil
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/verify"
 )
 
 // tornFile receives lines that an interruption cut off.
@@ -318,7 +319,7 @@ func (s *store) write(lines []byte) error {
 
 // matches refuses windows that cannot stand beside those that are there: a file has
 // one clock, and a table one machine, whose kernel, emulator, plugin or packages may
-// have been updated meanwhile.
+// have been updated meanwhile, or which is started otherwise by now.
 func (s *store) matches(scenario string, m bench.Machine) error {
 	if len(s.held) > 0 && s.held[0].Machine.Clock != m.Clock {
 		return s.conflict("another clock: they were timed by %q, these would be by %q", s.held[0].Machine.Clock, m.Clock)
@@ -329,7 +330,7 @@ func (s *store) matches(scenario string, m bench.Machine) error {
 	if i < 0 {
 		return nil
 	}
-	if diff := bench.Differences(s.held[i].Machine, m); len(diff) > 0 {
+	if diff := verify.Apart(s.held[i].Machine, m); len(diff) > 0 {
 		return s.conflict("another machine: %s", diff[0])
 	}
 	return nil

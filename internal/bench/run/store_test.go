@@ -198,6 +198,10 @@ func TestAnUpdatedMachineIsRefused(t *testing.T) {
 	if err := s.add(other); err == nil || !strings.Contains(err.Error(), "kernel package was") {
 		t.Errorf("error %v", err)
 	}
+	other[0].Machine.KernelPackage, other[0].Machine.EmulatorArgs = "", []string{"-m", "4G"}
+	if err := s.add(other); err == nil || !strings.Contains(err.Error(), `emulator's command line had "", has "-m 4G"; use another directory`) {
+		t.Errorf("error %v", err)
+	}
 	other[0].Scenario.Name, other[0].Machine.Clock = "another", bench.ClockShared
 	if err := s.add(other); err == nil || !strings.Contains(err.Error(), `these would be by "icount"; use another directory`) {
 		t.Errorf("error %v", err)
@@ -270,6 +274,13 @@ func TestAnotherMachineIsRefusedBeforeItIsMeasured(t *testing.T) {
 			m.Clock, c.Scenario.Name = bench.ClockPerVCPU, "another"
 		},
 		`another machine: kernel was "7.1"`: func(m *bench.Machine, _ *Campaign) { m.Kernel = "7.1" },
+		`another machine: kernel's command line had "no`: func(m *bench.Machine, c *Campaign) {
+			is, err := c.host()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Kernel, m.Cmdline = is.Kernel, "no=word "+is.Cmdline
+		},
 	} {
 		c := campaign(t)
 		calls := measured(t, c, "7.1", "7.1")

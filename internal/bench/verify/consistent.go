@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
@@ -134,41 +133,16 @@ func guestSeed(r *bench.Record) string {
 	return ""
 }
 
-// sameInstrument compares what all arms of a set share: the programs that drive the node,
-// the scheduler where there is one, and how the machine was started.
+// sameInstrument compares the programs that all arms of a set share.
 func sameInstrument(was, is *bench.Record) []string {
 	var out []string
 	for _, f := range []struct{ name, was, is string }{
 		{"program temper-lab-node", was.Build.NodeSHA256, is.Build.NodeSHA256},
 		{"Go toolchain", was.Build.Go, is.Build.Go},
-		{"emulator's arguments", emulatorArgs(was.Machine), emulatorArgs(is.Machine)},
-		{"kernel command line", commonCmdline(was.Machine), commonCmdline(is.Machine)},
 	} {
 		if f.was != f.is {
 			out = append(out, fmt.Sprintf("%s was %q, is %q", f.name, f.was, f.is))
 		}
 	}
 	return out
-}
-
-// emulatorArgs are the emulator's arguments but those that differ from run to run.
-func emulatorArgs(m bench.Machine) string {
-	var out []string
-	for i := 0; i < len(m.EmulatorArgs); i++ {
-		if a := m.EmulatorArgs[i]; a == "-seed" || a == "-append" {
-			i++
-		} else {
-			out = append(out, a)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-// commonCmdline is the kernel's command line without the words that are an arm's.
-func commonCmdline(m bench.Machine) string {
-	words := strings.Fields(m.Cmdline)
-	for _, arm := range bench.Arms() {
-		words = slices.DeleteFunc(words, func(w string) bool { return slices.Contains(arm.Cmdline, w) })
-	}
-	return strings.Join(words, " ")
 }

@@ -179,7 +179,7 @@ func (c *checker) among(l bench.Line) {
 	if is := text(r.Scenario); is != g.scenario {
 		c.find(l, "polluted: its scenario is described otherwise than in the windows before it")
 	}
-	for _, d := range bench.Differences(g.first.Machine, r.Machine) {
+	for _, d := range Apart(g.first.Machine, r.Machine) {
 		c.find(l, "polluted: it ran on another machine than the windows before it: %s", d)
 	}
 	for _, d := range sameInstrument(g.first, r) {

@@ -446,8 +446,8 @@ func TestCarefulForgeriesAreFound(t *testing.T) {
 		}, "another instrument"},
 		"more memory": {change(func(r *bench.Record) {
 			r.Machine.EmulatorArgs = append(slices.Clone(r.Machine.EmulatorArgs), "-m", "2G")
-		}), "another instrument"},
-		"another word": {change(func(r *bench.Record) { r.Machine.Cmdline += " nohz=off" }), "another instrument"},
+		}), `emulator's command line had "", has "-m 2G"`},
+		"another word": {change(func(r *bench.Record) { r.Machine.Cmdline += " nohz=off" }), `kernel's command line had "", has "nohz=off"`},
 		"one lag for all": {change(func(r *bench.Record) {
 			r.Window.Primary.Lag = halved(r.Window.Primary.Lag)
 			r.Window.Primary.Lag.RecordN(1, 1)
