@@ -132,14 +132,20 @@ func checkHost(scenario bench.Scenario, arms []bench.Arm, host hostFacts) error 
 	}
 	state, err := host.read("/sys/kernel/sched_ext/state")
 	cmdline, _ := host.read("/proc/cmdline")
+	words := strings.Fields(cmdline)
 	var scheduled []string
 	for _, arm := range arms {
 		if arm.Scheduled() {
 			scheduled = append(scheduled, arm.Name)
 		}
-		for _, word := range arm.Cmdline {
-			if !slices.Contains(strings.Fields(cmdline), word) {
-				miss("%s on the kernel's command line: arm %s needs it, and no other arm may have it; reboot between them", word, arm.Name)
+		for _, of := range bench.Arms() {
+			for _, word := range of.Cmdline {
+				switch has, wants := slices.Contains(words, word), slices.Contains(arm.Cmdline, word); {
+				case wants && !has:
+					miss("%s on the kernel's command line: arm %s needs it, and no other arm may have it; reboot between them", word, arm.Name)
+				case has && !wants:
+					miss("a kernel's command line without %s: arm %s must not have it; reboot without it, or leave this arm out", word, arm.Name)
+				}
 			}
 		}
 	}

@@ -35,6 +35,21 @@ func TestCheckHostNamesAllThatIsMissing(t *testing.T) {
 	if err := checkHost(c.Scenario, c.Arms, facts()); err == nil || !strings.Contains(err.Error(), "preempt=full on the kernel's command line: arm eevdf-tuned") {
 		t.Errorf("error %v", err)
 	}
+	files["/proc/cmdline"] = "quiet preempt=full\n"
+	tuned, err := bench.ParseArm("eevdf-tuned:again")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkHost(c.Scenario, []bench.Arm{tuned}, facts()); err != nil {
+		t.Errorf("the arm whose word it is: %v", err)
+	}
+	for _, arm := range fits {
+		want := "without preempt=full: arm " + arm.Name + " must not have it; reboot without it, or leave this arm out"
+		if err := checkHost(c.Scenario, fits, facts()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	files["/proc/cmdline"] = "quiet\n"
 	files["/sys/kernel/sched_ext/state"] = "enabled\n"
 	if err := checkHost(c.Scenario, fits, facts()); err == nil || !strings.Contains(err.Error(), "its state is enabled") {
 		t.Errorf("error %v", err)
@@ -43,7 +58,7 @@ func TestCheckHostNamesAllThatIsMissing(t *testing.T) {
 		read:    func(string) (string, error) { return "", os.ErrNotExist },
 		program: func(string) error { return os.ErrNotExist },
 	}
-	err := checkHost(c.Scenario, fits, bare)
+	err = checkHost(c.Scenario, fits, bare)
 	for _, want := range []string{"root:", "cgroup v2", "schedstat", "btf", "sched_ext: temper need", "program memcached: apt install memcached"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in: %v", want, err)
