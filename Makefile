@@ -48,10 +48,13 @@ bench: build need-gcc need-libc6-dev ## the whole campaign, unattended, for hour
 bench-quick: build need-gcc need-libc6-dev ## a smaller campaign, in a quarter of an hour on two CPUs
 	$(call campaign,out/quick,--list quick $(ARGS))
 
+# What is built, as sourceCommit in cmd/temper-lab has it.
+COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)$(if $(shell git status --porcelain -- :/ ':(top,exclude)bench/records' ':(top,exclude,glob)**/*.md' 2>/dev/null),+)
+
 # No commit and no path inside: equal source gives equal bytes, which is what a
-# record names.
+# record names. temper-lab alone, which no guest runs, knows what all were built of.
 build: ## the commands, static, in out/
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags=-buildid= -o out/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags=-buildid= -ldflags='./cmd/temper-lab=-buildid= -X main.builtOf=$(COMMIT)' -o out/ ./cmd/...
 
 test: need-gcc need-libc6-dev vet ## everything, in guests with other kernels too: what a fresh machine can verify
 	go run ./tools/matrix $(ARGS)

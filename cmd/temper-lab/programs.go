@@ -29,7 +29,7 @@ func (p *programs) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.temper, "temper", "", "static temper `binary` for the temper arms (default: beside this program)")
 	f.StringVar(&p.node, "node", "", "static temper-lab-node `binary`, which drives the node (default: beside this program)")
 	f.StringVar(&p.agent, "agent", "", "static temper-agent `binary`, for scenarios about the agent (default: beside this program)")
-	f.StringVar(&p.commit, "commit", "", "commit to name in the records (default: asks git)")
+	f.StringVar(&p.commit, "commit", "", "commit to name in the records (default: the one that this program was built of)")
 }
 
 func (p *programs) execFlags(f *pflag.FlagSet) {
@@ -76,7 +76,7 @@ func (p *programs) find(arms []bench.Arm, of ...bench.Scenario) error {
 		return usageError{errors.New("--exec-config and --exec-args are for an exec:PATH arm, and none is given")}
 	}
 	if p.commit == "" {
-		p.commit = gitCommit()
+		p.commit = sourceCommit()
 	}
 	return nil
 }
@@ -100,9 +100,17 @@ func static(path string) error {
 	return nil
 }
 
-// gitCommit is the checkout's commit, with a + when files that programs are made of were
-// changed or added: neither records nor documents are.
-func gitCommit() string {
+// builtOf is the commit that make build was run at, with a + as below: when records are
+// made, the checkout may have gone on, or be another one.
+var builtOf string
+
+// sourceCommit is the commit that the programs were built of. Where nothing was stamped, as
+// by go run, it is the checkout's, with a + when files that programs are made of were changed
+// or added: neither records nor documents are. The Makefile has the same rule.
+func sourceCommit() string {
+	if builtOf != "" {
+		return builtOf
+	}
 	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {
 		return "unknown"
