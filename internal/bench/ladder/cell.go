@@ -35,6 +35,7 @@ type Cell struct {
 	Void  []string
 	Voids int
 
+	tried  map[uint64]bool      // by seed
 	visits map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
 	sums   map[sum]stats.Values
 	values map[string]stats.Values
@@ -69,11 +70,14 @@ const (
 
 func newCell(key Key, rate float64) *Cell {
 	return &Cell{
-		Key: key, Rate: rate,
+		Key: key, Rate: rate, tried: map[uint64]bool{},
 		Delay: map[string]stats.BySeed{}, Parts: map[string]stats.BySeed{}, WorstWait: map[string]time.Duration{},
 		visits: map[int]stats.BySeed{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{}, most: map[string]float64{},
 	}
 }
+
+// Tried is how many seeds have a window there, valid or void.
+func (c *Cell) Tried() int { return len(c.tried) }
 
 // Valid says whether the cell has figures.
 func (c *Cell) Valid() bool { return c.Windows > 0 }

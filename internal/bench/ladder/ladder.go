@@ -213,6 +213,7 @@ func (l *Ladder) add(rec *bench.Record) {
 		l.Seeds = append(l.Seeds, rec.Seed)
 	}
 	cell := l.arm(rec.Arm).cell(rec.Window.Step)
+	cell.tried[rec.Seed] = true
 	if reasons := bench.Judge(rec).Reasons; len(reasons) > 0 {
 		l.Void = append(l.Void, Void{ID: rec.ID(), Arm: rec.Arm.Name, Reasons: reasons})
 		cell.Void, cell.Voids = append(cell.Void, reasons...), cell.Voids+1

@@ -84,14 +84,17 @@ func TestCellsHoldAllVisitsOfAStep(t *testing.T) {
 func TestVoidWindowsEnterNoFigure(t *testing.T) {
 	c := campaign()
 	c.Spoil = func(rec *bench.Record) {
-		if rec.Arm.Name == "temper" && rec.Seed == 2 && rec.Window.Step.Index == 3 {
+		if rec.Arm.Name == "temper" && rec.Seed == 2 && rec.Window.Step.Point == "null" && rec.Window.Step.Density == 4 {
 			rec.Window.Sched[1].State = "disabled"
 		}
 	}
 	l := read(t, c)
 	cell := l.Arm("temper").Cell("null", 4)
-	if len(l.Void) != 1 || cell.Windows != 5 || len(cell.Void) != 1 || !strings.Contains(l.Void[0].ID, "seed=2/step=3") {
+	if len(l.Void) != 2 || cell.Windows != 4 || cell.Voids != 2 || !strings.Contains(l.Void[0].ID, "seed=2/step=3") {
 		t.Errorf("%d windows, void %+v", cell.Windows, l.Void)
+	}
+	if n := cell.Tried(); n != 3 {
+		t.Errorf("%d seeds, that which is void among them", n)
 	}
 }
 

@@ -74,6 +74,14 @@ const provingSeeds = 4
 // proves says whether the figure rests on enough.
 func (s sample) proves() bool { return s.Seeds >= provingSeeds }
 
+// few says of how many seeds a sample is that proves nothing.
+func (s sample) few() string {
+	if s.HasInterval() {
+		return fmt.Sprintf("%d seeds are too few", s.Seeds)
+	}
+	return "one seed is too few"
+}
+
 // part judges the worst of samples. Without any, or without one that is known to be
 // the worst, the part is open.
 func (b bound) part(what string, samples []sample) Part {
@@ -93,10 +101,7 @@ func (b bound) part(what string, samples []sample) Part {
 	case met && doubt != "":
 		p.Met, p.Note = nil, doubt
 	case !s.proves():
-		p.Note = "one seed, no interval"
-		if s.HasInterval() {
-			p.Note = fmt.Sprintf("%d seeds are too few", s.Seeds)
-		}
+		p.Note = s.few()
 		// What few boots happened to give neither proves a bound nor shows a
 		// difference; beyond a bound it counts as a miss until more is known.
 		if met || b.notWorse {

@@ -159,3 +159,43 @@ func TestOneSeedMeetsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A step that only a look is of meets nothing, also where another step is worse.
+func TestALookIsNotTheBetterStep(t *testing.T) {
+	root := t.TempDir()
+	handOver(t, filepath.Join(root, "2026-01-01-whole"), "1s4c1t", 6, 1050)
+	handOver(t, filepath.Join(root, "2026-01-01-look"), "1s8c1t", 1, 1000)
+	const want = "one seed is too few at pipe, 1s8c1t"
+	if target := all(t, root)["T16"]; target.Met != nil || !strings.Contains(target.Note, want) {
+		t.Errorf("met %v, note %q, want %q in it", target.Met, target.Note, want)
+	}
+}
+
+// An interval too long is one, whoever saw it: a look hides none, and shows one.
+func TestALookShowsAnExtreme(t *testing.T) {
+	for bad, want := range map[string]bool{"": true, "whole": false, "look": false} {
+		root := t.TempDir()
+		for name, c := range map[string]struct {
+			day   string
+			seeds int
+		}{"whole": {"2026-01-01", 6}, "look": {"2026-01-02", 1}} {
+			campaign := invented.Campaign{
+				Scenario: short("chain"), Arms: []string{ours}, Seeds: c.seeds, Jitter: .002,
+				Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+					s := invented.Typical(arm, seed, step)
+					s.Inversion = 0
+					if name == bad {
+						s.Inversion = 101 * time.Microsecond
+					}
+					return s
+				},
+			}
+			if err := campaign.Write(filepath.Join(root, c.day+"-"+name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if target := all(t, root)["T5"]; target.Met == nil || *target.Met != want {
+			t.Errorf("bad is %q: met %v: %s", bad, target.Met, target.Note)
+		}
+	}
+}

@@ -261,6 +261,8 @@ type sample struct {
 	ladder *ladder.Ladder
 	where  string
 	detail string // of the figure, not of the step
+	// look is set where too few seeds were tried to stand for an engine.
+	look bool
 	// worst is set where the figure is the worst of all windows: it has no
 	// interval, however many seeds there were.
 	worst bool
@@ -279,6 +281,7 @@ const fewVoid = 10
 func of(l *ladder.Ladder, where string, e stats.Estimate, cells ...*ladder.Cell) sample {
 	s := sample{Estimate: e, ladder: l, where: where}
 	for _, c := range cells {
+		s.look = s.look || c.Tried() < provingSeeds
 		s.void = s.void || !e.Known() && !c.Valid() && c.Voids > 0
 		if c.Voids*fewVoid > c.Voids+c.Windows {
 			s.doubt = fmt.Sprintf("%d of %d windows are void at %s", c.Voids, c.Voids+c.Windows, where)
@@ -297,16 +300,22 @@ func (s sample) extreme() sample {
 }
 
 // newest leaves of each step what the newest records say: one that was measured
-// again, on a later engine, replaces what was known of it, also if all of it is void.
-// Of one day's records the one with the most seeds does, but an extreme is that of all
+// again, on a later engine, replaces what was known of it, also if all of it is void. A
+// look replaces no more than a look: it could hide a miss.
+// Of the records left the one with the most seeds tells, but an extreme is that of all
 // of them.
 func newest(samples []sample) []sample {
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return !s.Known() && !s.void })
-	latest, seeds := map[string]string{}, map[string]int{}
+	whole, latest, seeds := map[string]bool{}, map[string]string{}, map[string]int{}
 	for _, s := range samples {
-		latest[s.where] = max(latest[s.where], s.date())
+		whole[s.where] = whole[s.where] || !s.look
 	}
-	samples = slices.DeleteFunc(samples, func(s sample) bool { return s.date() != latest[s.where] })
+	for _, s := range samples {
+		if !s.look || !whole[s.where] {
+			latest[s.where] = max(latest[s.where], s.date())
+		}
+	}
+	samples = slices.DeleteFunc(samples, func(s sample) bool { return s.date() < latest[s.where] })
 	for _, s := range samples {
 		if s.Known() {
 			seeds[s.where] = max(seeds[s.where], s.Seeds)
@@ -332,17 +341,26 @@ func (s sample) date() string { return dated.FindString(s.ladder.Source) }
 // does. Where there is none, ok is false; void says of which step the newest windows are
 // all void, doubt why no figure may meet anything.
 func worst(samples []sample, b bound) (far sample, void, doubt string, ok bool) {
+	samples = newest(samples)
+	told := map[string]bool{} // steps that enough seeds tell of
+	for _, s := range samples {
+		told[s.where] = told[s.where] || s.proves()
+	}
 	var known, misses []sample
-	for _, s := range newest(samples) {
-		doubt = cmp.Or(doubt, s.doubt)
-		if s.void {
+	for _, s := range samples {
+		switch {
+		case s.void:
 			void = "all windows are void at " + s.where
 			continue
+		case s.proves():
+			doubt = cmp.Or(doubt, s.doubt)
+			if !b.met(s.Estimate) {
+				misses = append(misses, s)
+			}
+		case !told[s.where]:
+			doubt = cmp.Or(doubt, s.doubt, s.few()+" at "+s.where)
 		}
 		known = append(known, s)
-		if s.proves() && !b.met(s.Estimate) {
-			misses = append(misses, s)
-		}
 	}
 	if len(misses) > 0 {
 		known = misses
