@@ -35,8 +35,8 @@ edited, what was measured under another scheduler than its arm's, what is of
 another machine, build or seed, and what is missing. Void windows with their true
 reasons are counted and are no fault. A line all of whose figures were made up to
 fit each other is found by rerun, which measures again. A plan is of one scenario on
-one topology: where all windows of a topology were taken out, nothing says that they
-were there.
+all its topologies: where all windows of a scenario were taken out, nothing says that
+they were there.
 
 It uses nothing but the files: no guest, no network, no checkout.
 

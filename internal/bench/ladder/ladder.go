@@ -35,6 +35,7 @@ type Ladder struct {
 	Windows  int
 	Void     []Void
 	Facts    Facts
+	Absent   []string // topologies that were planned and have no window
 	plans    []bench.Plan
 	runs     map[run]int     // windows of each
 	windows  map[string]bool // by ID
@@ -153,9 +154,14 @@ func (f *Fold) Ladders() ([]*Ladder, error) {
 	if len(f.keys) == 0 {
 		return nil, errors.New("no records")
 	}
+	there := map[setting]bool{}
+	for _, l := range f.ladders {
+		there[setting{l.Scenario.Name, l.Machine.Topology}] = true
+	}
 	var out []*Ladder
 	for _, key := range f.keys {
 		l := f.ladders[key]
+		l.Absent = l.absent(there)
 		slices.Sort(l.Seeds)
 		slices.SortStableFunc(l.Arms, func(a, b *Arm) int {
 			return cmp.Or(cmp.Compare(place(a.Arm), place(b.Arm)), cmp.Compare(a.Name, b.Name))

@@ -280,6 +280,41 @@ func TestWindowsThatWerePlannedAreMissed(t *testing.T) {
 	}
 }
 
+// A topology that is missing whole has no ladder that could lack anything.
+func TestATopologyThatWasPlannedIsMissed(t *testing.T) {
+	fold := NewFold("x")
+	for _, scenario := range []string{"memcached", "redis"} {
+		c := campaign()
+		c.Scenario, c.Seeds = invented.Ladder(scenario), 1
+		records, err := c.Records()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rec := range records {
+			rec.Plan = bench.Plan{Arms: c.Arms, SeedFirst: 1, Seeds: 1, Topologies: []string{"1s4c1t", "1s8c1t", "1s2c2t"}}
+			if scenario == "redis" && i%2 == 0 { // it was measured there
+				rec.Machine.Topology = "1s8c1t"
+			}
+			if err := fold.Add(rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ladders, err := fold.Ladders()
+	if err != nil || len(ladders) != 3 {
+		t.Fatalf("%d ladders, %v", len(ladders), err)
+	}
+	for _, l := range ladders {
+		want := []string{"1s2c2t"}
+		if l.Scenario.Primary.Kind == "memcached" {
+			want = []string{"1s8c1t", "1s2c2t"}
+		}
+		if !slices.Equal(l.Absent, want) {
+			t.Errorf("%s on %s: absent %v, want %v", l.Scenario.Name, l.Machine.Topology, l.Absent, want)
+		}
+	}
+}
+
 func TestClocksAndTopologiesNeverShareALadder(t *testing.T) {
 	fold := NewFold("x")
 	records, err := campaign().Records()

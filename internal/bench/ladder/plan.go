@@ -29,6 +29,22 @@ func (l *Ladder) plan(p bench.Plan) {
 	}
 }
 
+// setting is a scenario, by name, on a topology.
+type setting struct{ scenario, topology string }
+
+// absent lists the topologies that the plans name and that are not there.
+func (l *Ladder) absent(there map[setting]bool) []string {
+	var out []string
+	for _, p := range l.plans {
+		for _, t := range p.Topologies {
+			if !there[setting{l.Scenario.Name, t}] && !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
 // Lacks lists the arms that have less than was planned: the campaign has not ended, or
 // windows were taken out.
 func (l *Ladder) Lacks() []Lacking {

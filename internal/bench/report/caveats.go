@@ -35,12 +35,15 @@ func (s *Section) Caveats() []string {
 	if s.Arm(ours) != nil && s.Main != nil && s.Main.cell(ours, 0).Inversion.Known() {
 		out = append(out, "The probe that measures wakeup delay and inversion runs in every arm and is part of every latency.")
 	}
-	if lacks := s.Lacks(); len(lacks) > 0 {
-		var arms []string
-		for _, a := range lacks {
-			arms = append(arms, fmt.Sprintf("%s has all windows of %d of %s", a.Arm, a.Whole, number(a.Planned, "seed")))
-		}
-		out = append(out, fmt.Sprintf("Less is here than was planned: %s. The campaign has not ended, or windows were taken out.", list(arms)))
+	var lacks []string
+	for _, a := range s.Lacks() {
+		lacks = append(lacks, fmt.Sprintf("%s has all windows of %d of %s", a.Arm, a.Whole, number(a.Planned, "seed")))
+	}
+	for _, topology := range s.Absent {
+		lacks = append(lacks, topology+" has no window")
+	}
+	if len(lacks) > 0 {
+		out = append(out, fmt.Sprintf("Less is here than was planned: %s. The campaign has not ended, or windows were taken out.", list(lacks)))
 	}
 	if n := len(s.Void); n > 0 {
 		out = append(out, fmt.Sprintf("%d of %s are void and enter no figure; they are kept in the record file and listed below with their reasons.", n, number(s.Windows, "window")))

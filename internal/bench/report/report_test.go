@@ -305,6 +305,9 @@ func TestMissingSeedsAreSaid(t *testing.T) {
 	}
 	lacks(t, plainText(made(t, c).Sections[0].Caveats()...), "Less is here than was planned: eevdf has all windows of 2 of 3 seeds and temper has all windows of 2 of 3 seeds.")
 	c.Seeds = 3
+	c.Spoil = func(rec *bench.Record) { rec.Plan.Topologies = []string{"1s4c1t", "1s8c1t"} }
+	lacks(t, plainText(made(t, c).Sections[0].Caveats()...), "Less is here than was planned: 1s8c1t has no window.")
+	c.Spoil = func(rec *bench.Record) { rec.Plan.Topologies = []string{"1s4c1t"} }
 	if text := plainText(made(t, c).Sections[0].Caveats()...); strings.Contains(text, "planned") {
 		t.Errorf("all is there: %s", text)
 	}

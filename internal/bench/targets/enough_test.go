@@ -79,14 +79,16 @@ func TestAVoidLimitIsOpen(t *testing.T) {
 func TestRemnantsMeetNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		seeds, planned, void int
+		topology             string // planned beside that which is there
 		want                 string // met, or the reason why not
 	}{
-		"whole":          {6, 6, 0, "met"},
-		"seeds deleted":  {6, 8, 0, "of temper only 6 of 8 planned seeds are there"},
-		"half of it":     {8, 8, 3, "3 of 8 windows are void"},
-		"one of many":    {12, 12, 1, "met"},
-		"of three seeds": {3, 3, 0, "3 seeds are too few"},
-		"of two seeds":   {2, 2, 0, "2 seeds are too few"},
+		"whole":          {6, 6, 0, "", "met"},
+		"seeds deleted":  {6, 8, 0, "", "of temper only 6 of 8 planned seeds are there"},
+		"all of 8 CPUs":  {6, 6, 0, "1s8c1t", "1s8c1t was planned, and no window of pipe is there"},
+		"half of it":     {8, 8, 3, "", "3 of 8 windows are void"},
+		"one of many":    {12, 12, 1, "", "met"},
+		"of three seeds": {3, 3, 0, "", "3 seeds are too few"},
+		"of two seeds":   {2, 2, 0, "", "2 seeds are too few"},
 	} {
 		root := t.TempDir()
 		campaign := invented.Campaign{
@@ -98,6 +100,9 @@ func TestRemnantsMeetNothing(t *testing.T) {
 			},
 			Spoil: func(r *bench.Record) {
 				r.Plan = bench.Plan{Arms: []string{stock, ours}, SeedFirst: 1, Seeds: c.planned}
+				if c.topology != "" {
+					r.Plan.Topologies = []string{"1s4c1t", c.topology}
+				}
 				if r.Arm.Name == ours && r.Seed <= uint64(c.void) {
 					r.Window.IdleBefore = 0
 				}

@@ -290,6 +290,9 @@ func of(l *ladder.Ladder, where string, e stats.Estimate, cells ...*ladder.Cell)
 	for _, lacks := range l.Lacks() {
 		s.doubt = fmt.Sprintf("of %s only %d of %d planned seeds are there", lacks.Arm, lacks.Whole, lacks.Planned)
 	}
+	for _, topology := range l.Absent {
+		s.doubt = fmt.Sprintf("%s was planned, and no window of %s is there", topology, l.Scenario.Name)
+	}
 	return s
 }
 
