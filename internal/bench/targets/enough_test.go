@@ -204,3 +204,32 @@ func TestALookShowsAnExtreme(t *testing.T) {
 		}
 	}
 }
+
+// p99.9 of a newer engine that has too few requests is not known: an older one's does not
+// speak for it. Where no record has enough, or but a look has not, nothing is hidden.
+func TestTooFewRequestsAreOpen(t *testing.T) {
+	const many, few = 6, 5 // seeds of 18,000 requests
+	for name, tc := range map[string]struct {
+		days map[string]int // seeds
+		void string
+		by   string
+	}{
+		"fewer later":   {map[string]int{"2026-01-01": many, "2026-01-02": few}, "too few requests since 2026-01-02 at memcached-ladder, 1s4c1t, full, 16 spinners", ""},
+		"fewer earlier": {map[string]int{"2026-01-01": few, "2026-01-02": many}, "", "2026-01-02"},
+		"a look later":  {map[string]int{"2026-01-01": many, "2026-01-02": 1}, "", "2026-01-01"},
+		"never enough":  {map[string]int{"2026-01-01": few, "2026-01-02": few}, "", ""},
+	} {
+		root := t.TempDir()
+		for day, seeds := range tc.days {
+			c := invented.Campaign{Scenario: short("memcached"), Arms: []string{ours}, Seeds: seeds, Jitter: .002, Shape: invented.Typical}
+			c.Scenario.Points, c.Scenario.Densities = []bench.Point{{Name: "full", Rate: 180_000}}, []int{0, 16}
+			if err := c.Write(filepath.Join(root, day+"-memcached")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		part := all(t, root)["T1"].Parts[1]
+		if !strings.HasPrefix(part.What, "p99.9") || part.Void != tc.void || (part.Figure != nil) != (tc.by != "") || !strings.HasPrefix(filepath.Base(part.Record), tc.by) {
+			t.Errorf("%s: %+v", name, part)
+		}
+	}
+}

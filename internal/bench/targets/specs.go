@@ -65,9 +65,10 @@ func (s set) growth(q float64) []sample {
 		}
 		idle, full := l.Arm(ours).Cell(point, 0), l.Arm(ours).Cell(point, top)
 		s := of(l, place(l, point, top), full.TailRatio(idle, q), full, idle)
-		if s.void || stats.Enough(q, full.Paired(idle)) {
-			out = append(out, s)
+		if s.Known() && !stats.Enough(q, full.Paired(idle)) {
+			s.Estimate, s.thin = stats.None(), true
 		}
+		out = append(out, s)
 	})
 	return out
 }

@@ -268,6 +268,8 @@ type sample struct {
 	worst bool
 	// void is set where there is no figure because all windows of a cell are void.
 	void bool
+	// thin is set where there is no figure because too few requests carry it.
+	thin bool
 	// doubt is why the figure meets nothing, however good it is: it is of what is left
 	// of a campaign, and what is not there may have been the worst of it.
 	doubt string
@@ -303,12 +305,19 @@ func (s sample) extreme() sample {
 }
 
 // newest leaves of each step what the newest records say: one that was measured
-// again, on a later engine, replaces what was known of it, also if all of it is void. A
-// look replaces no more than a look: it could hide a miss.
+// again, on a later engine, replaces what was known of it, also if all of it is void, or
+// if it now has too few requests: where none ever had enough, it is not measured. A look
+// replaces no more than a look: it could hide a miss.
 // Of the records left the one with the most seeds tells, but an extreme is that of all
 // of them.
 func newest(samples []sample) []sample {
-	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool { return !s.Known() && !s.void })
+	known := map[string]bool{}
+	for _, s := range samples {
+		known[s.where] = known[s.where] || s.Known()
+	}
+	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool {
+		return !s.Known() && !s.void && !(s.thin && known[s.where])
+	})
 	whole, latest, seeds := map[string]bool{}, map[string]string{}, map[string]int{}
 	for _, s := range samples {
 		whole[s.where] = whole[s.where] || !s.look
@@ -325,7 +334,7 @@ func newest(samples []sample) []sample {
 		}
 	}
 	return slices.DeleteFunc(samples, func(s sample) bool {
-		return s.Known() && !s.worst && s.Seeds < seeds[s.where] || s.void && seeds[s.where] > 0
+		return s.Known() && !s.worst && s.Seeds < seeds[s.where] || !s.Known() && seeds[s.where] > 0
 	})
 }
 
@@ -341,8 +350,8 @@ func (s sample) step() string {
 func (s sample) date() string { return dated.FindString(s.ladder.Source) }
 
 // worst picks the sample farthest on the wrong side, of those that prove a miss if any
-// does. Where there is none, ok is false; void says of which step the newest windows are
-// all void, doubt why no figure may meet anything.
+// does. Where there is none, ok is false; void says of which step the newest windows
+// give no figure, doubt why no figure may meet anything.
 func worst(samples []sample, b bound) (far sample, void, doubt string, ok bool) {
 	samples = newest(samples)
 	told := map[string]bool{} // steps that enough seeds tell of
@@ -354,6 +363,9 @@ func worst(samples []sample, b bound) (far sample, void, doubt string, ok bool) 
 		switch {
 		case s.void:
 			void = "all windows are void at " + s.where
+			continue
+		case s.thin:
+			void = fmt.Sprintf("too few requests since %s at %s", strings.TrimSuffix(s.date(), "-"), s.where)
 			continue
 		case s.proves():
 			doubt = cmp.Or(doubt, s.doubt)
