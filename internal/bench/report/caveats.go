@@ -33,7 +33,7 @@ func (s *Section) Caveats() []string {
 		out = append(out, s.backgroundCaveat()+fmt.Sprintf(" Harvest is background's share of what all else left on the pods' CPUs; with fewer %ss than CPUs it cannot reach all.", p.Neighbour))
 	}
 	if s.Arm(ours) != nil && s.Main != nil && s.Main.cell(ours, 0).Inversion.Known() {
-		out = append(out, "The probe that measures wakeup delay and inversion runs in every arm and is part of every latency.")
+		out = append(out, s.probeCaveat())
 	}
 	var lacks []string
 	for _, a := range s.Lacks() {
@@ -65,6 +65,20 @@ func (s *Section) backgroundCaveat() string {
 		does = append(does, fmt.Sprintf("%s (%s)", name, what))
 	}
 	return fmt.Sprintf("Background is stress-ng, each pod one of its stressors in turn: %s. The kernel works for them in stretches in which no scheduler can preempt them. How much of a CPU each pod got is in the records, by name; share farthest off is how far one of them, at most, is from its weight's part of what all got, and one that wants less counts too.", list(does))
+}
+
+func (s *Section) probeCaveat() string {
+	var without []string
+	for _, a := range s.Arms {
+		if a.NoProbe {
+			without = append(without, a.Name)
+		}
+	}
+	const runs = "The probe that measures wakeup delay and inversion runs in every arm"
+	if len(without) == 0 {
+		return runs + " and is part of every latency."
+	}
+	return fmt.Sprintf("%s but %s, and is part of every latency of the others.", runs, list(without))
 }
 
 const virtualCaveat = "Time is virtual: one instruction is one nanosecond, and each vCPU has a clock of its own. The figures measure what the scheduler decides and how many instructions that takes. There are no caches, SMT cost, NUMA, C-states or frequencies in them, and they are not the latencies of any real machine."

@@ -76,3 +76,13 @@ func TestAStepOfFewSeedsDecidesNoControl(t *testing.T) {
 		t.Errorf("chance is counted of %q", should)
 	}
 }
+
+// Arms that show what measuring costs are not measured.
+func TestTheProbeIsNotSaidToRunWhereItDoesNot(t *testing.T) {
+	for want, arms := range map[string][]string{
+		"runs in every arm and is part of every latency.":                                                       {"eevdf", "temper"},
+		"runs in every arm but eevdf:no-probe and temper:no-probe, and is part of every latency of the others.": {"eevdf", "temper", "eevdf:no-probe", "temper:no-probe"},
+	} {
+		lacks(t, plainText(made(t, short(1, arms...)).Sections[0].Caveats()...), want)
+	}
+}
