@@ -35,11 +35,12 @@ type Cell struct {
 	Void  []string
 	Voids int
 
-	tried  map[uint64]bool      // by seed
-	visits map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
-	sums   map[sum]stats.Values
-	values map[string]stats.Values
-	most   map[string]float64 // of values, in one window
+	tried   map[uint64]bool      // by seed
+	visits  map[int]stats.BySeed // latencies by visit of the step: up the ladder, down
+	answers map[int]stats.Values // by visit too
+	sums    map[sum]stats.Values
+	values  map[string]stats.Values
+	most    map[string]float64 // of values, in one window
 }
 
 // Pod is what one pod used at a step.
@@ -72,7 +73,7 @@ func newCell(key Key, rate float64) *Cell {
 	return &Cell{
 		Key: key, Rate: rate, tried: map[uint64]bool{},
 		Delay: map[string]stats.BySeed{}, Parts: map[string]stats.BySeed{}, WorstWait: map[string]time.Duration{},
-		visits: map[int]stats.BySeed{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{}, most: map[string]float64{},
+		visits: map[int]stats.BySeed{}, answers: map[int]stats.Values{}, sums: map[sum]stats.Values{}, values: map[string]stats.Values{}, most: map[string]float64{},
 	}
 }
 
@@ -86,8 +87,8 @@ func (c *Cell) add(rec *bench.Record) {
 	w, seed := &rec.Window, rec.Seed
 	c.Windows++
 	c.PodCPUs = w.Ledger.PodCPUs
+	visit := rec.Scenario.Visit(w.Step)
 	if w.Primary.Latency != nil {
-		visit := rec.Scenario.Visit(w.Step)
 		if c.visits[visit] == nil {
 			c.visits[visit] = stats.BySeed{}
 		}
@@ -100,6 +101,7 @@ func (c *Cell) add(rec *bench.Record) {
 		addTo(c.values, name, seed, value)
 		c.most[name] = max(c.most[name], value)
 	}
+	addTo(c.answers, visit, seed, w.Primary.Achieved*rec.Scenario.Load.Window.Seconds())
 	c.Lag = c.Lag.Plus(stats.CountsOf(w.Primary.Lag))
 	c.RunDelay = max(c.RunDelay, float64(w.Primary.RunDelay)/float64(rec.Scenario.Load.Window))
 	c.addSums(rec)
@@ -258,9 +260,23 @@ func (c *Cell) Ops() stats.Estimate {
 	return e
 }
 
-// Answered estimates a window's answers, or iterations ended, as a share of base's.
+// Answered estimates a window's answers, or iterations ended, as a share of base's, over
+// the visits that both had, as TailRatio does.
 func (c *Cell) Answered(base *Cell) stats.Estimate {
-	return stats.Ratio(base.per(windows, base.sums[answered]), c.per(windows, c.sums[answered]))
+	return stats.Ratio(base.answersBeside(c), c.answersBeside(base))
+}
+
+// answersBeside sums what each seed answered in the visits that other had too.
+func (c *Cell) answersBeside(other *Cell) stats.Values {
+	sums := stats.Values{}
+	for _, visit := range slices.Sorted(maps.Keys(c.answers)) {
+		for seed, n := range c.answers[visit] {
+			if _, ok := other.answers[visit][seed]; ok {
+				sums[seed] += n
+			}
+		}
+	}
+	return sums
 }
 
 // Offered and Achieved are means over windows, per second of window.
@@ -296,7 +312,7 @@ func (c *Cell) ValueRatio(base *Cell, name string) stats.Estimate {
 // Values lists the names of the primary's further figures.
 func (c *Cell) Values() []string { return slices.Sorted(maps.Keys(c.values)) }
 
-// per divides what a seed summed by another of its sums. Cells are compared only so: a
+// per divides what a seed summed by another of its sums. Cells are compared so, or by visit: a
 // ladder is at its foot twice and at its top once, and a void window is missing in one.
 func (c *Cell) per(unit sum, sums stats.Values) stats.Values {
 	out := stats.Values{}

@@ -120,6 +120,24 @@ func TestTailRatioPairsVisits(t *testing.T) {
 	}
 }
 
+// Nor is what was answered there: the way down has half of it here.
+func TestAnsweredPairsVisits(t *testing.T) {
+	c := invented.Campaign{
+		Scenario: invented.Own("bursty", "burst", nil, 0, 8, 0), Arms: []string{"temper"}, Seeds: 3,
+		Shape: func(_ string, _ uint64, step bench.Step) invented.Shape {
+			s := invented.Shape{Critical: 1, Background: 1, Ops: 1000, Achieved: 500}
+			if step.Index == 2 {
+				s.Achieved = 250
+			}
+			return s
+		},
+	}
+	a := read(t, c).Arm("temper")
+	if e := a.Cell("", 8).Answered(a.Cell("", 0)); math.Abs(e.Figure-1) > 1e-9 || e.Seeds != 3 {
+		t.Errorf("%+v, want what the foot answered on the way up", e)
+	}
+}
+
 // Nothing depends on background here, so that every ratio is 1 whatever was visited how
 // often and whichever window is void.
 func TestRatiosAreOfEqualTime(t *testing.T) {
