@@ -175,6 +175,36 @@ func TestEditedRecordsAreUnsound(t *testing.T) {
 	}
 }
 
+// A directory that was gone on with after the guests had changed is refused by whatever
+// makes figures, not by verify alone.
+func TestWindowsOfTwoMachinesAreUnsound(t *testing.T) {
+	file, err := os.Open("testdata/ladder.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	records, err := bench.ReadRecords(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records[1].Machine.Cmdline += " nohz=off"
+	root := t.TempDir()
+	dir := filepath.Join(root, "fix")
+	var lines bytes.Buffer
+	for i := range records {
+		err = errors.Join(err, bench.WriteRecord(&lines, &records[i]))
+	}
+	if err := errors.Join(err, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, bench.RecordFile), lines.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"verify", dir}, {"report", dir}, {"compare", dir, dir}, {"targets", "--records", root}} {
+		var out, stderr strings.Builder
+		if got := execute(t.Context(), args, nil, &out, &stderr); got != exitUnsound || !strings.Contains(out.String()+stderr.String(), `has "nohz=off"`) {
+			t.Errorf("temper-lab %s: exit code %d, want %d: %s", args[0], got, exitUnsound, stderr.String())
+		}
+	}
+}
+
 // The records are of a real run; one window was made void by hand.
 func TestReportOfRealRecords(t *testing.T) {
 	records, err := os.ReadFile("testdata/ladder.jsonl")

@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/verify"
 )
 
 // Ladder is one scenario on one topology under one clock: the most that belongs
@@ -122,8 +123,8 @@ func NewFold(source string) *Fold {
 	return &Fold{source: source, ladders: map[string]*Ladder{}}
 }
 
-// Add folds one record. A window that is there already would count twice, and one of
-// another campaign may be of another engine.
+// Add folds one record. A window that is there already would count twice, one of another
+// campaign may be of another engine, and one of another machine compares with none.
 func (f *Fold) Add(rec *bench.Record) error {
 	if len(f.keys) == 0 {
 		f.campaign = rec.Campaign
@@ -140,6 +141,9 @@ func (f *Fold) Add(rec *bench.Record) error {
 	if l == nil {
 		l = &Ladder{Source: f.source, Scenario: rec.Scenario, Machine: rec.Machine, Facts: Facts{}, runs: map[run]int{}, windows: map[string]bool{}}
 		f.ladders[key], f.keys = l, append(f.keys, key)
+	}
+	if apart := verify.Apart(l.Machine, rec.Machine); len(apart) > 0 {
+		return fmt.Errorf("window %s ran on another machine than those before it: %s", rec.ID(), apart[0])
 	}
 	if l.windows[rec.ID()] {
 		return fmt.Errorf("window %s is there twice", rec.ID())

@@ -4,7 +4,6 @@ package report
 
 import (
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -216,10 +215,8 @@ func TestWhatElseDiffersBetweenDirectoriesIsSaid(t *testing.T) {
 	after.Spoil = func(rec *bench.Record) {
 		m := &rec.Machine
 		m.PluginSHA256, m.Emulator = strings.Repeat("0123456789abcdef", 4), "QEMU 10.1.0"
-		m.EmulatorArgs = append(slices.Clone(m.EmulatorArgs), "-m", "2048M", "-append", m.Cmdline, "-netdev", fmt.Sprintf("user,hostfwd=tcp:127.0.0.1:%d-:7000", 40000+rec.Seed))
-		if rec.Arm.Name == "eevdf-tuned" {
-			m.Cmdline += " nosmt"
-		}
+		m.EmulatorArgs = append(slices.Clone(m.EmulatorArgs), "-m", "2048M", "-append", m.Cmdline, "-netdev", "user,hostfwd=tcp:127.0.0.1:40001-:7000")
+		m.Cmdline += " nosmt"
 	}
 	c, err := Directories(ladders(t, "before", before), ladders(t, "after", after))
 	text := compareText(t, c, err)
@@ -233,7 +230,7 @@ func TestWhatElseDiffersBetweenDirectoriesIsSaid(t *testing.T) {
 	}
 	for _, want := range []string{
 		`clock plugin was "invented", is "0123456789ab"`, `emulator was "QEMU 10.0.2", is "QEMU 10.1.0"`,
-		`emulator's command line had "", has "-m 2048M -netdev user,hostfwd=tcp:127.0.0.1-:7000"`, `kernel's command line of eevdf-tuned had "", has "nosmt"`,
+		`emulator's command line had "", has "-m 2048M -netdev user,hostfwd=tcp:127.0.0.1-:7000"`, `kernel's command line had "", has "nosmt"`,
 		"memcached-ladder's primary.threads was 2, is 4", "memcached-ladder's load.value_bytes was 100, is 4000",
 		"memcached-ladder's primary.limit_millicpu was 0, is 1500", "memcached-ladder's points was null and 60 %, is 60 %",
 	} {
