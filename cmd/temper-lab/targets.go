@@ -22,9 +22,10 @@ and from nothing else. A target is met when its whole interval is within the
 bound, at the worst step; where no record measures it, or too little of one is
 there, it is neither met nor missed. Of a step that several records hold, the newest
 counts, by the date that their directories' names begin with, and of one day's the
-one with the most seeds. Only virtual time with a clock per vCPU counts. A record
-that is not as it was written is an error, and so is no record at all. With --readme
-the table between the marks in that file is written anew.
+one with the most seeds; one of fewer than four seeds replaces no other. Only virtual
+time with a clock per vCPU counts. A record that is not as it was written is an error,
+and so is no record at all. With --readme the table between the marks in that file is
+written anew.
 
 Exit codes: 0, met or not; 1 if something failed; 2 if the command line was not
 understood; 4 if records are not sound.`,
