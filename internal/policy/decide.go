@@ -41,6 +41,7 @@ func Decide(prev Plan, obs Observation) Plan {
 		plan.Groups = append(plan.Groups, g)
 	}
 	f.plan(prev, plan.Groups, wanted)
+	capFences(plan.Groups)
 	return plan
 }
 

@@ -205,6 +205,26 @@ func TestDecideFences(t *testing.T) {
 	}
 }
 
+// What the kernel has no room for is refused whole: a plan never has more.
+func TestDecideCapsFences(t *testing.T) {
+	obs := Observation{Topology: smt(300)}
+	for i := range 280 {
+		obs.Pods = append(obs.Pods, gold(280-i, 1000))
+	}
+	plan := Decide(Plan{}, obs)
+	for _, g := range plan.Groups {
+		if fenced := len(g.Fence) > 0; fenced != (g.ID <= MaxFences) || fenced != (g.NotFenced == "") {
+			t.Errorf("pod %d, 1 is the oldest: fence %v, %q", g.ID, g.Fence, g.NotFenced)
+		}
+	}
+	if diff := cmp.Diff(plan, Decide(plan, obs)); diff != "" {
+		t.Errorf("not a fixed point:\n%s", diff)
+	}
+	if diff := cmp.Diff(plan, Fit(plan, obs.Topology)); diff != "" {
+		t.Errorf("Fit takes from it:\n%s", diff)
+	}
+}
+
 func TestDecideGroups(t *testing.T) {
 	web := Pod{UID: "w", Created: time.Unix(5, 0), Tier: tier.Standard, MilliCPU: 4000, Cgroup: "/kubepods/burstable/podw", ID: 20}
 	defaults := []Group{

@@ -9,6 +9,23 @@ import (
 	"github.com/temper-sched/temper/internal/topology"
 )
 
+// MaxFences is how many fences a plan can hold in the kernel.
+const MaxFences = 255
+
+// capFences leaves the first MaxFences.
+func capFences(groups []Group) {
+	n := 0
+	for i := range groups {
+		g := &groups[i]
+		if len(g.Fence) == 0 {
+			continue
+		}
+		if n++; n > MaxFences {
+			g.Fence, g.NotFenced = nil, fmt.Sprintf("a plan holds %d fences, and as many come before it", MaxFences)
+		}
+	}
+}
+
 // Fit returns p with the fences that this node can afford.
 //
 // Fences are granted in the order of the groups while they leave one physical
@@ -32,6 +49,7 @@ func Fit(p Plan, top topology.Topology) Plan {
 			free -= need
 		}
 	}
+	capFences(fitted.Groups)
 	return fitted
 }
 

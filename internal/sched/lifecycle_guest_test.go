@@ -62,6 +62,20 @@ func TestAdoptedByTheNextProcess(t *testing.T) {
 	}
 
 	cfg.DeadMan = time.Minute
+	// One that only asks replaces nothing, and keeps nobody's dead-man away.
+	ended, end := context.WithCancel(t.Context())
+	end()
+	alive, err := second.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Attach(ended, cfg); !errors.Is(err, context.Canceled) {
+		t.Errorf("asked in vain: %v", err)
+	}
+	if now, err := second.State(); err != nil || now.HeartbeatAge < alive.HeartbeatAge || now.EnableSeq != alive.EnableSeq {
+		t.Errorf("after that: %v, %+v, before %+v", err, now, alive)
+	}
+
 	third := attach(t, cfg)
 	replaced, err := third.State()
 	if err != nil {

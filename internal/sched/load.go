@@ -122,6 +122,9 @@ func Attach(ctx context.Context, cfg Config) (_ *Scheduler, err error) {
 		}
 		return nil, err
 	}
+	if s != nil {
+		_ = s.Heartbeat() // the time that a load takes; what is dead takes none
+	}
 	return load(cfg, s)
 }
 
@@ -146,7 +149,6 @@ func adopt(cfg Config) (*Scheduler, error) {
 	if cfg.Log != nil {
 		cfg.Log.Info("replace pinned scheduler", "pin_dir", cfg.PinDir)
 	}
-	_ = s.Heartbeat() // the time that a load takes; what is dead takes none
 	return s, nil
 }
 

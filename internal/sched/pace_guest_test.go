@@ -285,6 +285,7 @@ func TestAffinityChangesCostNothing(t *testing.T) {
 			if got > c.want*1.05 || got < c.want*.7 { // each change ends a grant, or a wait
 				t.Errorf("meanwhile it used %.3f CPUs of %.1f", got, c.want)
 			}
+			time.Sleep(settle) // what it could not use it has saved, a period's quota at most
 			wantCPUs(t, "afterwards", shares(t, shareTime, pod)[0], c.want)
 			kill(cmd)
 			var g schedGate

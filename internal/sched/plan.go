@@ -21,6 +21,9 @@ const (
 	maxFences = int(schedTemperLimitsTEMPER_MAX_FENCES)
 )
 
+// The first fence's number is 1.
+var _ [policy.MaxFences + 1]struct{} = [schedTemperLimitsTEMPER_MAX_FENCES]struct{}{}
+
 // planMaps writes plans where the BPF side reads them. A plan lives in one of
 // two slots; the one that is not in force is filled and then put in force by
 // its generation, whose lowest bit names the slot.

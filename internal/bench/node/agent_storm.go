@@ -22,6 +22,9 @@ const (
 	// there at a time.
 	stormFor   = 2 * time.Second
 	aliveStorm = 60
+	// suspicious is how long a pod may wait until the plan is looked for anew: another
+	// scheduler may have taken the place of the one that was there, with maps of its own.
+	suspicious = 100 * time.Millisecond
 )
 
 // storm is pods that come and go.
@@ -38,13 +41,12 @@ type stormPod struct {
 
 // storm lets pods come and go at random moments and notes when each is in force.
 func (s *agentStep) storm(ctx context.Context) error {
-	engine, err := sched.Open(sched.DefaultPinDir)
-	if err != nil {
-		return fmt.Errorf("watch plan: %w", err)
-	}
-	defer engine.Close()
 	s.result.Latency, s.result.Lag = bench.NewHist(), bench.NewHist()
-	st := &storm{agentStep: s, eye: &planEye{engine: engine, api: s.api, from: s.from, result: &s.result}}
+	st := &storm{agentStep: s, eye: &planEye{api: s.api, from: s.from, result: &s.result}}
+	if err := st.eye.open(); err != nil {
+		return err
+	}
+	defer func() { st.eye.engine.Close() }()
 	random := rand.New(rand.NewPCG(s.node.spec.seedAt(s.step), 0))
 	until := min(s.from+stormFor, s.to)
 	for next := s.from; ; {
@@ -108,10 +110,24 @@ type coming struct {
 // planEye sees when the plan in force has the pods that wait for it.
 type planEye struct {
 	engine  *sched.Scheduler
+	opened  time.Duration
 	api     *kubetest.Server
 	waiting []coming
 	from    time.Duration
 	result  *bench.Result
+}
+
+func (e *planEye) open() error {
+	e.opened = monotonic()
+	engine, err := sched.Open(sched.DefaultPinDir)
+	if err != nil {
+		return fmt.Errorf("watch plan: %w", err)
+	}
+	if e.engine != nil {
+		e.engine.Close()
+	}
+	e.engine = engine
+	return nil
 }
 
 // watch looks until a moment.
@@ -160,6 +176,9 @@ func (e *planEye) note(due, took time.Duration) {
 // look asks for each pod whether the plan has it. What counts is from the moment
 // when the pod's cgroup was there and the API server had sent its event.
 func (e *planEye) look() {
+	if now := monotonic(); len(e.waiting) > 0 && now-e.waiting[0].made > suspicious && now-e.opened > suspicious {
+		_ = e.open() // none is there at the moment: the one before has none of the pods that wait
+	}
 	e.waiting = slices.DeleteFunc(e.waiting, func(c coming) bool {
 		if has, err := e.engine.Has(c.id); err != nil || !has {
 			return false // it is being replaced, or does not have it yet

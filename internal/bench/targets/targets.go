@@ -316,7 +316,7 @@ func newest(samples []sample) []sample {
 		known[s.where] = known[s.where] || s.Known()
 	}
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s sample) bool {
-		return !s.Known() && !s.void && !(s.thin && known[s.where])
+		return !s.Known() && !s.void && (!s.thin || !known[s.where])
 	})
 	whole, latest, seeds := map[string]bool{}, map[string]string{}, map[string]int{}
 	for _, s := range samples {
