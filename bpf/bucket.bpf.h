@@ -89,10 +89,15 @@ static __always_inline void bucket_take(struct bucket *b, const struct limit *l,
 	b->level -= ns * (s64)l->period_us;
 }
 
+/* Threads that never wait, as the kernel's own, owe more and more: that must not wrap. */
+#define BUCKET_MOST_DEBT (1LL << 62)
+
 /* The part of a grant that was not used comes back; what went beyond is a debt. */
 static __always_inline void bucket_return(struct bucket *b, const struct limit *l, s64 ns)
 {
 	b->level += ns * (s64)l->period_us;
+	if (b->level < -BUCKET_MOST_DEBT)
+		b->level = -BUCKET_MOST_DEBT;
 }
 
 /* Nanoseconds that could be granted. */

@@ -331,9 +331,12 @@ __noinline u64 end_at_gate(u32 slot, struct stay *stay __arg_nonnull, u64 now,
 		bucket_fill(&g->bucket, &g->limit, gate_unused(g, now), now);
 		bucket_return(&g->bucket, &g->limit, (s64)spent - (s64)stay->used);
 	}
-	g->began -= stay->began;
-	if (g->running && !--g->running)
-		g->began = 0;
+	/* An exiting thread may outlive its cgroup, and drop_limit has counted it out. */
+	if (g->running) {
+		g->began -= stay->began;
+		if (!--g->running)
+			g->began = 0;
+	}
 	g->granted -= spent;
 	if (stay->keep) {
 		if (!g->kept++)
@@ -420,6 +423,70 @@ __noinline int open_gate_at(u32 slot, u64 at, u64 now)
 	if (__sync_val_compare_and_swap(&g->look, LOOKING, LOOK_AGAIN) != LOOK_OVER)
 		return 0;
 	return start_gate_timer(slot, at, now);
+}
+
+/*
+ * Since when a thread waits at a gate, with the gate's slot in the lowest bits. One word: the
+ * kernel, which takes it out to change it, and a gate's timer may meet, and who changes the
+ * word sees to the counts. It is another one each time.
+ */
+#define PARKED_SLOT (TEMPER_MAX_GATES - 1ULL)
+_Static_assert((TEMPER_MAX_GATES & PARKED_SLOT) == 0, "a power of two");
+
+static __always_inline u64 parked_word(u64 since, u32 slot)
+{
+	return (since & ~PARKED_SLOT) | slot;
+}
+
+static __always_inline u32 parked_slot(u64 parked)
+{
+	return parked & PARKED_SLOT;
+}
+
+static __always_inline u64 parked_since(u64 parked)
+{
+	return parked & ~PARKED_SLOT;
+}
+
+static __always_inline void count_waiting(u32 slot, s32 change, u64 now)
+{
+	struct gate *g = lookup_gate(slot);
+
+	if (!g)
+		return;
+	bpf_spin_lock(&g->lock);
+	if (change > 0 || g->waiting)
+		g->waiting += change;
+	note_pace(g, now);
+	bpf_spin_unlock(&g->lock);
+}
+
+/* It waited so, and no longer. */
+static __always_inline void count_waited(u64 parked, u64 now)
+{
+	u64 since = parked_since(parked);
+	struct gate *g = lookup_gate(parked_slot(parked));
+
+	if (!g)
+		return;
+	if ((s64)(now - since) < 0)
+		now = since;
+	bpf_spin_lock(&g->lock);
+	g->counters.waits++;
+	g->counters.waited_ns += now - since;
+	if (now - since > g->counters.longest_wait_ns)
+		g->counters.longest_wait_ns = now - since;
+	bpf_spin_unlock(&g->lock);
+}
+
+/* The kernel took p out of a gate's queue. Returns how it waited there; 0: it did not. */
+static __always_inline u64 take_out(struct task_ctx *tctx, u64 now)
+{
+	u64 parked = __sync_lock_test_and_set(&tctx->parked, 0);
+
+	if (parked)
+		count_waiting(parked_slot(parked), -1, now);
+	return parked;
 }
 
 #endif

@@ -112,6 +112,7 @@ struct rq___next {
 
 struct sched_entity {
 	u64 sum_exec_runtime;
+	unsigned char sched_delayed;
 };
 
 struct sched_ext_entity {

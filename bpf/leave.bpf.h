@@ -37,7 +37,7 @@ struct return_work {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__type(key, u64);
 	__type(value, struct return_work);
 } return_works SEC(".maps");

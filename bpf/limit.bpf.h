@@ -21,6 +21,20 @@ static __always_inline void open_stuck_gates(u64 now)
 	}
 }
 
+/* Nobody is at this gate, or nobody counts any more. Its lock is held. */
+static __always_inline void reset_sums(struct gate *g)
+{
+	g->granted = 0;
+	g->began = 0;
+	g->running = 0;
+	g->admitted = 0;
+	g->kept = 0;
+	g->kept_ns = 0;
+	g->kept_epoch++;
+	g->paced_since = 0;
+	g->stop_since = 0;
+}
+
 /* A cgroup gets its first limit. */
 static __always_inline void add_gate(struct group_ctx *group, u64 cgroup, const struct limit *limit,
 				     u64 now)
@@ -38,6 +52,7 @@ static __always_inline void add_gate(struct group_ctx *group, u64 cgroup, const 
 	bpf_spin_lock(&g->lock);
 	g->cgroup = cgroup;
 	g->limit = *limit;
+	reset_sums(g); /* one that ended late may have changed them */
 	g->bucket.level = bucket_grain(limit);
 	g->bucket.filled_at = now;
 	__builtin_memset(&g->counters, 0, sizeof(g->counters));
@@ -98,15 +113,7 @@ static __always_inline void drop_limit(struct group_ctx *group)
 	bpf_spin_lock(&g->lock);
 	g->cgroup = 0;
 	g->limit.quota_us = 0;
-	g->granted = 0;
-	g->began = 0;
-	g->running = 0;
-	g->admitted = 0;
-	g->kept = 0;
-	g->kept_ns = 0;
-	g->kept_epoch++;
-	g->paced_since = 0;
-	g->stop_since = 0;
+	reset_sums(g);
 	bpf_spin_unlock(&g->lock);
 	if (g->waiting)
 		open_gate_at(slot, now, now);

@@ -150,70 +150,6 @@ static __always_inline void end_at_gates(struct task_ctx *tctx, u64 used, u64 ke
 	}
 }
 
-/*
- * Since when a thread waits at a gate, with the gate's slot in the lowest bits. One word: the
- * kernel, which takes it out to change it, and a gate's timer may meet, and who changes the
- * word sees to the counts. It is another one each time.
- */
-#define PARKED_SLOT (TEMPER_MAX_GATES - 1ULL)
-_Static_assert((TEMPER_MAX_GATES & PARKED_SLOT) == 0, "a power of two");
-
-static __always_inline u64 parked_word(u64 since, u32 slot)
-{
-	return (since & ~PARKED_SLOT) | slot;
-}
-
-static __always_inline u32 parked_slot(u64 parked)
-{
-	return parked & PARKED_SLOT;
-}
-
-static __always_inline u64 parked_since(u64 parked)
-{
-	return parked & ~PARKED_SLOT;
-}
-
-static __always_inline void count_waiting(u32 slot, s32 change, u64 now)
-{
-	struct gate *g = lookup_gate(slot);
-
-	if (!g)
-		return;
-	bpf_spin_lock(&g->lock);
-	if (change > 0 || g->waiting)
-		g->waiting += change;
-	note_pace(g, now);
-	bpf_spin_unlock(&g->lock);
-}
-
-/* It waited so, and no longer. */
-static __always_inline void count_waited(u64 parked, u64 now)
-{
-	u64 since = parked_since(parked);
-	struct gate *g = lookup_gate(parked_slot(parked));
-
-	if (!g)
-		return;
-	if ((s64)(now - since) < 0)
-		now = since;
-	bpf_spin_lock(&g->lock);
-	g->counters.waits++;
-	g->counters.waited_ns += now - since;
-	if (now - since > g->counters.longest_wait_ns)
-		g->counters.longest_wait_ns = now - since;
-	bpf_spin_unlock(&g->lock);
-}
-
-/* The kernel took p out of a gate's queue. Returns how it waited there; 0: it did not. */
-static __always_inline u64 take_out(struct task_ctx *tctx, u64 now)
-{
-	u64 parked = __sync_lock_test_and_set(&tctx->parked, 0);
-
-	if (parked)
-		count_waiting(parked_slot(parked), -1, now);
-	return parked;
-}
-
 /* p, below a limit, begins to run, or goes on after a change. */
 static __always_inline void pace_running(struct task_struct *p, struct task_ctx *tctx, u32 cpu)
 {
@@ -225,9 +161,12 @@ static __always_inline void pace_running(struct task_struct *p, struct task_ctx 
 		else if (tctx->leaving == LEAVING_BOUND)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
+	now = pace_now();
+	/* In bypass, as for a suspend, the kernel runs whoever waits, and does not say so. */
+	if (tctx->parked)
+		count_waited(take_out(tctx, now), now);
 	if (tctx->paced)
 		return;
-	now = pace_now();
 	tctx->settled = 0;
 	begin_at_gates(tctx, now);
 	if (tctx->granted)
@@ -258,6 +197,18 @@ static __always_inline u64 keep_of(const struct task_struct *p, const struct tas
 }
 
 /*
+ * Grants that are renewed are paid by the clock, and what interrupts and the hypervisor took
+ * of that is nobody's use: so much of what the thread uses next is paid for.
+ */
+static __always_inline u64 paid_before(struct task_ctx *tctx, u64 used)
+{
+	u64 paid = tctx->overpaid < used ? tctx->overpaid : used;
+
+	tctx->overpaid -= paid;
+	return paid;
+}
+
+/*
  * p, below a limit, leaves its CPU. Neither runnable nor asleep it is only
  * changed, by being bound to it or unbound, and comes back at once.
  */
@@ -270,8 +221,13 @@ static __always_inline void pace_stopping(const struct task_struct *p, struct ta
 		tctx->settled = -unsettled;
 		return;
 	}
-	if (unsettled < 0)
+	if (unsettled < 0) {
+		tctx->overpaid -= unsettled;
+		if (tctx->overpaid > GRAIN_NS)
+			tctx->overpaid = GRAIN_NS;
 		unsettled = 0;
+	}
+	unsettled -= paid_before(tctx, unsettled);
 	left = (s64)tctx->granted - unsettled;
 	end_at_gates(tctx, unsettled, runnable ? 0 : keep_of(p, tctx, left), pace_now());
 }
@@ -307,7 +263,7 @@ static __always_inline bool pace_renew(struct task_struct *p, struct task_ctx *t
 	if (tctx->limits_seq != *(volatile u64 *)&limits_seq || waiting_slot(&tctx->gates))
 		return false;
 	tctx->settled += used; /* first: who changes p meanwhile settles the rest */
-	end_at_gates(tctx, used, 0, now);
+	end_at_gates(tctx, used - paid_before(tctx, used), 0, now);
 	tctx->leaving = NOT_LEAVING;
 	tctx->granted = take_grant(&tctx->gates, now, &no);
 	begin_at_gates(tctx, now);

@@ -184,8 +184,12 @@ static __always_inline int note_waking(struct task_struct *p)
 {
 	struct probe_task *t;
 
-	/* Woken before it slept: it runs, and no switch will end the wait. */
-	if (p->on_cpu && p->on_rq)
+	/*
+	 * Woken before it slept: it runs, and no switch will end the wait. Unless EEVDF keeps
+	 * it on the runqueue though it sleeps.
+	 */
+	if (p->on_cpu && p->on_rq &&
+	    !(bpf_core_field_exists(p->se.sched_delayed) && p->se.sched_delayed))
 		return 0;
 	t = bpf_task_storage_get(&probe_tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	/* Preempted on its way to sleep, it waits already. */

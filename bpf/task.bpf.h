@@ -67,6 +67,7 @@ struct task_ctx {
 	bool keeps; /* it fell asleep, and granted is what it kept */
 	u64 grant_began;
 	s64 settled; /* ns of this stay on the CPU that earlier grants paid */
+	u64 overpaid; /* ns paid for that it did not use */
 	u64 parked; /* waits at a gate: since when, and at which (pace.bpf.h); 0: it does not */
 	u32 paced; /* counted, since it began to run, at the gates above it */
 	u32 leaving; /* enum leaving */

@@ -282,7 +282,7 @@ func TestAffinityChangesCostNothing(t *testing.T) {
 			used := held(t, s, pod).Used - before
 			got := used.Seconds() / time.Since(began).Seconds()
 			t.Logf("meanwhile %.3f CPUs", got)
-			if got > c.want*1.05 || got < c.want*.7 { // each change ends a grant, or a wait
+			if got > c.want*1.05 || got < c.want*.6 { // each change ends a grant, or a wait
 				t.Errorf("meanwhile it used %.3f CPUs of %.1f", got, c.want)
 			}
 			time.Sleep(settle) // what it could not use it has saved, a period's quota at most

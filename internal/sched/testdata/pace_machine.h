@@ -56,6 +56,7 @@ struct cpu {
 };
 
 static u64 rng, now; /* now: the true time */
+static u32 stolen; /* percent of it that is charged to no thread */
 static u32 here; /* the CPU that executes the pacer */
 static struct cpu cpus[MAX_CPUS];
 static struct thread threads[MAX_THREADS];

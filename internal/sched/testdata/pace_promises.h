@@ -265,7 +265,7 @@ static void pass_time(u64 to)
 
 		if (!t)
 			continue;
-		t->task.se.sum_exec_runtime += dt;
+		t->task.se.sum_exec_runtime += dt - dt * stolen / 100;
 		if (t->seen.on && !t->stay && overrun(t) > 0)
 			t->strays += dt;
 		t->wants -= dt < t->wants ? dt : t->wants;
