@@ -201,7 +201,8 @@ func TestWeights(t *testing.T) {
 			c.start(t)
 			time.Sleep(settle)
 			for range c.spans {
-				got := shares(t, shareTime, one, many)
+				// In two seconds a few turns out of order, seen once, are 2 %.
+				got := shares(t, 2*shareTime, one, many)
 				ratio := got[0] / got[1]
 				t.Logf("%.3f and %.3f CPUs: %.3f, want %.3f", got[0], got[1], ratio, c.ratio)
 				if ratio < c.ratio*(1-equalSlack) || ratio > c.ratio*(1+equalSlack) {
