@@ -175,7 +175,7 @@ func (s *Section) inverted(a, base *ladder.Arm) []Control {
 	}
 	switch {
 	case e.Seeds < fewSeeds && e.Low <= 1+claimed: // by that much chance may do it
-		c.Did += fmt.Sprintf(", of %s, too few to tell", number(e.Seeds, "seed"))
+		c.Did += tooFew(e.Seeds)
 		c.State = Told
 	case e.Low <= 1:
 		c.State = Unexpected

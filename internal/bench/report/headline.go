@@ -152,8 +152,12 @@ func (s *Section) versusHeadline() []string {
 		if !full.Known() {
 			continue
 		}
-		out = append(out, fmt.Sprintf("Against %s, temper's p99 is %s without background and %s at %s; its background work: %s.",
-			r.Name, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), p.Neighbour), change(more, "more", "less")))
+		against := r.Name + ","
+		if few := tooFew(full.Seeds); few != "" {
+			against = r.Name + few + ":"
+		}
+		out = append(out, fmt.Sprintf("Against %s temper's p99 is %s without background and %s at %s; its background work: %s.",
+			against, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), p.Neighbour), change(more, "more", "less")))
 	}
 	return out
 }

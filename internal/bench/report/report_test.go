@@ -73,6 +73,8 @@ func TestHeadlineIsMadeOfTheFigures(t *testing.T) {
 		"Without any it is 6", "2.59 (2.58–2.60)", " CPUs under eevdf, 99.6 % of what was left",
 		"Against eevdf-tuned, temper's p99 is", "lower (−1", "at 16 spinners; its background work: ",
 		"Against static, temper's p99 is", "as much")
+	few := made(t, climb(3, "temper", "static"))
+	lacks(t, plainText(few.Sections[0].Headline()...), "Against static, of 3 seeds, too few to tell: temper's p99 is")
 }
 
 // What is not shown is not said; what is lost is said as what is won.
@@ -81,24 +83,25 @@ func TestChange(t *testing.T) {
 		return stats.Estimate{Figure: figure, Low: low, High: high, Seeds: seeds}
 	}
 	for want, got := range map[string]string{
-		"3.0 % higher (+1.0 to +5.0 %)":                             change(e(1.03, 1.01, 1.05, 8), "higher", "lower"),
-		"3.0 % lower (−5.0 to −1.0 %)":                              change(e(.97, .95, .99, 8), "higher", "lower"),
-		"not shown to differ (−1.0 to +7.0 %)":                      change(e(1.03, .99, 1.07, 8), "higher", "lower"),
-		"3.00× (2.00–4.00) as high":                                 change(e(3, 2, 4, 8), "higher", "lower"),
-		"2.00× (1.90–2.10) as much":                                 change(e(2, 1.9, 2.1, 8), "more", "less"),
-		"3.0 % higher (1 seed is too few to tell)":                  change(e(1.03, 1.03, 1.03, 1), "higher", "lower"),
-		"3.0 % lower (−5.0 to −1.0 %; 3 seeds are too few to tell)": change(e(.97, .95, .99, 3), "higher", "lower"),
-		"3.00× (2.00–4.00; 4 seeds are too few to tell) as high":    change(e(3, 2, 4, 4), "higher", "lower"),
-		"3.00× (1 seed is too few to tell) as high":                 change(e(3, 3, 3, 1), "higher", "lower"),
-		"not shown to differ (−5.0 to +1.0 %)":                      change(e(.97, .95, 1.01, 3), "higher", "lower"),
-		"equal":                                                     change(e(1, 1, 1, 8), "higher", "lower"),
-		"not measured":                                              change(stats.None(), "higher", "lower"),
-		"66.0 µs (61.0–71.0)":                                       with(e(66e3, 61e3, 71e3, 8), micros),
-		"1.02 ms (950 µs–1.10 ms)":                                  with(e(1.02e6, 950e3, 1.1e6, 8), micros),
-		"66.0 µs":                                                   with(e(66e3, 66e3, 66e3, 1), micros),
-		none:                                                        with(stats.None(), micros),
-		"1,234,567":                                                 rate(1234567.2),
-		"123":                                                       rate(123),
+		"3.0 % higher (+1.0 to +5.0 %)":        change(e(1.03, 1.01, 1.05, 8), "higher", "lower"),
+		"3.0 % lower (−5.0 to −1.0 %)":         change(e(.97, .95, .99, 8), "higher", "lower"),
+		"not shown to differ (−1.0 to +7.0 %)": change(e(1.03, .99, 1.07, 8), "higher", "lower"),
+		"3.00× (2.00–4.00) as high":            change(e(3, 2, 4, 8), "higher", "lower"),
+		"2.00× (1.90–2.10) as much":            change(e(2, 1.9, 2.1, 8), "more", "less"),
+		"3.0 % higher":                         change(e(1.03, 1.03, 1.03, 1), "higher", "lower"),
+		"3.00× as high":                        change(e(3, 3, 3, 1), "higher", "lower"),
+		", of 1 seed, too few to tell":         tooFew(1),
+		", of 4 seeds, too few to tell":        tooFew(4),
+		"":                                     tooFew(5),
+		"not shown to differ (−5.0 to +1.0 %)": change(e(.97, .95, 1.01, 3), "higher", "lower"),
+		"equal":                                change(e(1, 1, 1, 8), "higher", "lower"),
+		"not measured":                         change(stats.None(), "higher", "lower"),
+		"66.0 µs (61.0–71.0)":                  with(e(66e3, 61e3, 71e3, 8), micros),
+		"1.02 ms (950 µs–1.10 ms)":             with(e(1.02e6, 950e3, 1.1e6, 8), micros),
+		"66.0 µs":                              with(e(66e3, 66e3, 66e3, 1), micros),
+		none:                                   with(stats.None(), micros),
+		"1,234,567":                            rate(1234567.2),
+		"123":                                  rate(123),
 	} {
 		if plainSpaces(got) != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -12,6 +12,14 @@ import (
 // fewSeeds cannot give an interval of 95 %: theirs is the range of what they can be drawn to.
 const fewSeeds = 5
 
+// tooFew says that figures are of fewer, "" if they are not.
+func tooFew(seeds int) string {
+	if seeds >= fewSeeds {
+		return ""
+	}
+	return fmt.Sprintf(", of %s, too few to tell", number(seeds, "seed"))
+}
+
 // seedsCaveat says what intervals are worth.
 func (s *Section) seedsCaveat() string {
 	const drawn = "the range of what they can be drawn to"

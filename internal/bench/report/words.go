@@ -92,8 +92,8 @@ func tiny(v float64) string {
 	return strconv.FormatFloat(v, 'e', 1, 64)
 }
 
-// change puts a ratio in words: what is shown, and no more than that. By few seeds
-// nothing is shown to differ, but their figure is still said.
+// change puts a ratio in words: what is shown, and no more than that. That few seeds show
+// nothing is the sentence's to say.
 func change(e stats.Estimate, above, below string) string {
 	if !e.Known() {
 		return "not measured"
@@ -110,24 +110,13 @@ func change(e stats.Estimate, above, below string) string {
 	case e.HasInterval() && !e.Excludes(1):
 		return fmt.Sprintf("not shown to differ (%s)", strings.TrimSuffix(afterBracket(with(percents, signedPercent)), ")")+nbsp+"%")
 	case e.Figure >= 2:
-		return doubted(with(e, fold), e.Seeds) + " as " + comparative(above)
+		return with(e, fold) + " as " + comparative(above)
 	}
 	text := percent(math.Abs(percents.Figure)) + " " + direction
 	if e.HasInterval() {
 		text += fmt.Sprintf(" (%s%s%%)", strings.TrimSuffix(afterBracket(with(percents, signedPercent)), ")"), nbsp)
 	}
-	return doubted(text, e.Seeds)
-}
-
-// doubted says in brackets, the interval's if there is one, that seeds are too few.
-func doubted(figure string, seeds int) string {
-	switch {
-	case seeds >= fewSeeds:
-		return figure
-	case seeds == 1:
-		return figure + " (1 seed is too few to tell)"
-	}
-	return fmt.Sprintf("%s; %d seeds are too few to tell)", strings.TrimSuffix(figure, ")"), seeds)
+	return text
 }
 
 // resolution is below what histograms of three digits can tell.
