@@ -42,8 +42,8 @@ func (s *Section) agentHeadline() []string {
 
 func agentParts(p *Point, c Cell) []string {
 	var parts []string
-	if c.P99.Known() {
-		parts = append(parts, fmt.Sprintf("a pod's tier was in force %s (p99) after its event", with(c.P99, micros)))
+	if c.Tail.Known() {
+		parts = append(parts, fmt.Sprintf("a pod's tier was in force %s (%s) after its event", with(c.Tail, micros), p.tailName()))
 	}
 	for _, f := range agentFigures {
 		quiet := slices.Contains([]string{bench.PointQuiet, bench.PointScraped}, p.Name)

@@ -15,11 +15,7 @@ func (s *Section) Caveats() []string {
 		out = append(out, "The node is a real kubelet's. `eevdf` is Temper's agent in safe mode and `temper` the same agent attached, by turns on one boot, so that seeds differ by their arrivals and by what the node did meanwhile. The agent's probe runs only while it is attached; its cost is temper's.")
 	}
 	out = append(out, s.seedsCaveat())
-	if few, most := s.requests(); few > 0 {
-		text := fmt.Sprintf("A step has %s requests of all seeds: p99 rests on about %s of them, the maximum on one.", between(few, most), between(few/100, most/100))
-		if most < 100_000 {
-			text += " No p99.9 is given: it would need 100,000."
-		}
+	if text := s.requestsCaveat(); text != "" {
 		out = append(out, text)
 	}
 	out = append(out, s.limitCaveats()...)

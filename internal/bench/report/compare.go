@@ -116,7 +116,7 @@ func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b 
 				continue
 			}
 			step := StepRatio{Scenario: la.Scenario.Name, Topology: la.Machine.Topology, ArmA: a.Name, ArmB: b.Name, Point: p.Name, Density: d}
-			if step.fill(a.Cell(p.Name, d), b.Cell(p.Name, d)) {
+			if step.fill(a.Cell(p.Name, d), b.Cell(p.Name, d), !notesWaits(la.Scenario)) {
 				c.Steps = append(c.Steps, step)
 			}
 		}
@@ -142,8 +142,9 @@ func (c *Comparison) leaveOut(why string) {
 	}
 }
 
-// fill estimates what both cells have and says whether that is anything.
-func (s *StepRatio) fill(a, b *ladder.Cell) bool {
+// fill estimates what both cells have, latencies if they can be compared, and says whether
+// that is anything.
+func (s *StepRatio) fill(a, b *ladder.Cell, latencies bool) bool {
 	known := false
 	keep := func(into **stats.Estimate, e stats.Estimate) {
 		if e.Known() {
@@ -152,7 +153,7 @@ func (s *StepRatio) fill(a, b *ladder.Cell) bool {
 	}
 	requests := b.Paired(a)
 	for q, into := range map[float64]**stats.Estimate{.5: &s.P50, .99: &s.P99, .999: &s.P999} {
-		if stats.Enough(q, requests) {
+		if latencies && stats.Carries(q, requests) {
 			keep(into, b.TailRatio(a, q))
 		}
 	}

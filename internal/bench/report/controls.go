@@ -36,10 +36,11 @@ func (c Control) Class() string {
 	return map[State]string{AsExpected: "ok", Unexpected: "no", Told: "told"}[c.State]
 }
 
-// compared is one step's ratio of p99.
+// compared is one step's ratio of tails.
 type compared struct {
 	stats.Estimate
 	where string
+	tail  string // which quantile
 }
 
 // Controls lists the checks that the records contain.
@@ -66,8 +67,8 @@ func (s *Section) ratios(a, base *ladder.Arm) []compared {
 	for i := range s.Points {
 		p := &s.Points[i]
 		for _, d := range p.Densities {
-			if e := a.Cell(p.Name, d).TailRatio(base.Cell(p.Name, d), .99); e.Known() {
-				out = append(out, compared{e, s.step(p, d)})
+			if e := p.tailRatio(a.Cell(p.Name, d), base.Cell(p.Name, d)); e.Known() {
+				out = append(out, compared{e, s.step(p, d), p.tailName()})
 			}
 		}
 	}
@@ -165,13 +166,13 @@ func (s *Section) inverted(a, base *ladder.Arm) []Control {
 		return nil
 	}
 	top := s.Main.Top()
-	e := a.Cell(s.Main.Name, top).TailRatio(base.Cell(s.Main.Name, top), .99)
+	e := s.Main.tailRatio(a.Cell(s.Main.Name, top), base.Cell(s.Main.Name, top))
 	if !e.Known() {
 		return nil
 	}
 	c := Control{
 		Name: "positive: " + a.Name, Should: "look clearly worse than " + base.Name + ", or the scenario cannot tell good from bad",
-		Did: fmt.Sprintf("p99 %s at %s", with(e, fold), s.step(s.Main, top)), State: AsExpected,
+		Did: fmt.Sprintf("%s %s at %s", s.Main.tailName(), with(e, fold), s.step(s.Main, top)), State: AsExpected,
 	}
 	switch {
 	case e.Seeds < fewSeeds && e.Low <= 1+claimed: // by that much chance may do it
@@ -192,7 +193,7 @@ func (s *Section) noProbe(a, base *ladder.Arm) []Control {
 	most := slices.MaxFunc(all, func(a, b compared) int { return cmp.Compare(a.Figure, b.Figure) })
 	return []Control{{
 		Name: "the probe in " + base.Name, Should: "cost little, and as much in every arm",
-		Did: fmt.Sprintf("p99 with the probe is at most %s of that without (%s)", with(most.Estimate, fold), most.where), State: Told,
+		Did: fmt.Sprintf("%s with the probe is at most %s of that without (%s)", most.tail, with(most.Estimate, fold), most.where), State: Told,
 	}}
 }
 
@@ -214,7 +215,7 @@ func (s *Section) null() []Control {
 	}
 	return []Control{{
 		Name: "null: nearly idle", Should: "show what a wakeup alone loses to background: hardly any queueing adds to it",
-		Did: fmt.Sprintf("p99 at %s against none: %s", number(p.Top(), p.Neighbour), list(parts)), State: Told,
+		Did: fmt.Sprintf("%s at %s against none: %s", p.tailName(), number(p.Top(), p.Neighbour), list(parts)), State: Told,
 	}}
 }
 
@@ -225,10 +226,12 @@ func (s *Section) upAndDown() []Control {
 		p := &s.Points[i]
 		for _, r := range p.Rivals() {
 			for _, c := range r.Cells {
-				if up, down, ok := c.Visits(); ok {
-					if e := stats.QuantileRatio(up, down, .99); e.Known() {
-						all = append(all, compared{e, r.Name + ", " + s.step(p, c.Density)})
-					}
+				up, down, ok := c.Visits()
+				if !ok || !p.carries(p.Tail, min(up.Total(), down.Total())) {
+					continue
+				}
+				if e := stats.QuantileRatio(up, down, p.Tail); e.Known() {
+					all = append(all, compared{e, r.Name + ", " + s.step(p, c.Density), p.tailName()})
 				}
 			}
 		}
@@ -249,7 +252,7 @@ func (s *Section) client() []Control {
 	for _, p := range s.Points {
 		for _, r := range p.Rows {
 			for _, c := range r.Cells {
-				if n := c.Lag.Total(); n > 0 {
+				if stats.Carries(.99, c.Lag.Total()) {
 					lag = max(lag, stats.Quantile(stats.BySeed{0: c.Lag}, .99).Figure)
 					wait = max(wait, c.RunDelay)
 				}

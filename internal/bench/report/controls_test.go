@@ -57,7 +57,7 @@ func TestFewSeedsTellOnlyALargePositiveControl(t *testing.T) {
 // of many makes nothing of few.
 func TestAStepOfFewSeedsDecidesNoControl(t *testing.T) {
 	at := func(figure float64, seeds int) compared {
-		return compared{stats.Estimate{Figure: figure, Low: figure - .01, High: figure + .01, Seeds: seeds}, "somewhere"}
+		return compared{stats.Estimate{Figure: figure, Low: figure - .01, High: figure + .01, Seeds: seeds}, "somewhere", "p99"}
 	}
 	for name, tc := range map[string]struct {
 		all  []compared

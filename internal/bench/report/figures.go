@@ -25,7 +25,7 @@ func (p *Point) Charts(s *Section) []Figure {
 	}
 	var out []Figure
 	rivals := p.Rivals()
-	if measured(rivals, func(c Cell) stats.Estimate { return c.P99 }) {
+	if measured(rivals, func(c Cell) stats.Estimate { return c.Tail }) {
 		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(s.seeds()) + p.objective()})
 	}
 	if measured(rivals, func(c Cell) stats.Estimate { return c.Growth }) {
@@ -96,7 +96,7 @@ func (p *Point) AblationCharts(s *Section) []Figure {
 		return nil
 	}
 	var out []Figure
-	if measured(rows, func(c Cell) stats.Estimate { return c.P99 }) {
+	if measured(rows, func(c Cell) stats.Estimate { return c.Tail }) {
 		out = append(out, Figure{p.tail(s, rows).svg(), "Temper, and Temper with a part changed or left out." + p.objective()})
 	}
 	if measured(rows, func(c Cell) stats.Estimate { return c.Background }) {
@@ -109,7 +109,7 @@ func (p *Point) AblationCharts(s *Section) []Figure {
 }
 
 func (p *Point) tail(s *Section, rows []Row) *chart {
-	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.P99 }, "p99 "+s.Scenario.Measures+", log", tickMicros, true)
+	c := p.overDensity(rows, func(c Cell) stats.Estimate { return c.Tail }, p.tailName()+" "+s.Scenario.Measures+", log", tickMicros, true)
 	if p.SLO > 0 {
 		c.limit, c.note = p.SLO, "objective"
 		c.y.fit(append(c.ys(), p.SLO)...)
@@ -123,20 +123,20 @@ func (p *Point) objective() string {
 	if p.SLO == 0 {
 		return ""
 	}
-	return " The objective is twice the p99 of " + stock + " without background."
+	return " The objective is twice the " + p.tailName() + " of " + stock + " without background."
 }
 
 // closer is where the close view of the growth ends.
 const closer = 1.5
 
 func (p *Point) growth(rows []Row) *chart {
-	label := "p99 over own p99 without background"
+	label := p.tailName() + " over own " + p.tailName() + " without background"
 	if p.Occupied {
-		label = "p99 over that under static"
+		label = p.tailName() + " over that under static"
 	}
 	c := p.overDensity(rows, func(c Cell) stats.Estimate {
-		if c.Density == 0 && c.P99.Known() && !p.Occupied {
-			return stats.Estimate{Figure: 1, Low: 1, High: 1, Seeds: c.P99.Seeds}
+		if c.Density == 0 && c.Tail.Known() && !p.Occupied {
+			return stats.Estimate{Figure: 1, Low: 1, High: 1, Seeds: c.Tail.Seeds}
 		}
 		return c.Growth
 	}, label, fold, false)
@@ -186,19 +186,19 @@ func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label stri
 // kernel's without background, so that arms share one scale.
 func (p *Point) frontier(rows []Row) *chart {
 	base := p.cell(stock, 0)
-	if !base.P99.Known() || p.Occupied {
+	if !base.Tail.Known() || p.Occupied {
 		return nil
 	}
 	c := &chart{
-		title: "p99 over that of " + stock + " without background, against background's share of what was left",
+		title: p.tailName() + " over that of " + stock + " without background, against background's share of what was left",
 		x:     axis{label: "harvest: background's share of what was left", format: tickPercent},
-		y:     axis{label: "p99, times idle " + stock + ", log", log: true, format: fold1},
+		y:     axis{label: p.tailName() + ", times idle " + stock + ", log", log: true, format: fold1},
 	}
 	for _, r := range rows {
 		path := series{name: r.Name, style: r.Style}
 		for _, cell := range r.Cells {
 			if cell.Density > 0 {
-				path.points = append(path.points, point{number(cell.Density, p.Neighbour), cell.Harvest, cell.TailRatio(base.Cell, .99)})
+				path.points = append(path.points, point{number(cell.Density, p.Neighbour), cell.Harvest, p.tailRatio(cell.Cell, base.Cell)})
 			}
 		}
 		c.series = append(c.series, path)

@@ -27,12 +27,15 @@ func (s *Section) Headline() []string {
 		out = slices.Concat(s.limitHeadline(), s.silent())
 	case p.Climbs() && p.Measured(func(c Cell) stats.Estimate { return c.Growth }):
 		out = slices.Concat(s.growthHeadline(), s.silent(), s.backgroundHeadline(), s.versusHeadline())
-	case p.Measured(func(c Cell) stats.Estimate { return c.P99 }):
+	case p.Measured(func(c Cell) stats.Estimate { return c.Tail }):
 		out = s.plainHeadline()
 	}
 	if len(out) == 0 {
 		why := "no valid window to make a figure of."
-		if s.hasValid() {
+		switch few, most := s.requests(); {
+		case few > 0 && !stats.Carries(rare, few):
+			why = fmt.Sprintf("%s requests in a step, too few for a figure of the tail; the tables have the others.", between(few, most))
+		case s.hasValid():
 			why = "no two arms to hold against each other; the tables have the figures."
 		}
 		out = []string{capital(s.Scenario.Title) + ": " + why}
@@ -66,12 +69,12 @@ func (s *Section) growthHeadline() []string {
 		} else {
 			others = append(others, fmt.Sprintf("%s under %s", with(c.Growth, fold), r.Name))
 		}
-		alone = append(alone, fmt.Sprintf("%s under %s", with(r.at(0).P99, micros), r.Name))
+		alone = append(alone, fmt.Sprintf("%s under %s", with(r.at(0).Tail, micros), r.Name))
 	}
 	if len(alone) == 0 {
 		return nil
 	}
-	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background "+p.Neighbour), s.Subject(), s.atPoint())
+	beside := fmt.Sprintf("Beside %s, %s%s is", number(p.Top(), "background "+p.Neighbour), s.Subject(p), s.atPoint())
 	var out []string
 	if len(mine) == 0 || len(others) == 0 {
 		for i := range mine {
@@ -147,7 +150,7 @@ func (s *Section) versusHeadline() []string {
 		if r.Name == ours {
 			continue
 		}
-		idle, full := mine.at(0).TailRatio(r.at(0).Cell, .99), mine.at(p.Top()).TailRatio(r.at(p.Top()).Cell, .99)
+		idle, full := p.tailRatio(mine.at(0).Cell, r.at(0).Cell), p.tailRatio(mine.at(p.Top()).Cell, r.at(p.Top()).Cell)
 		more := mine.at(p.Top()).BackgroundRatio(r.at(p.Top()).Cell)
 		if !full.Known() {
 			continue
@@ -156,8 +159,8 @@ func (s *Section) versusHeadline() []string {
 		if few := tooFew(full.Seeds); few != "" {
 			against = r.Name + few + ":"
 		}
-		out = append(out, fmt.Sprintf("Against %s temper's p99 is %s without background and %s at %s; its background work: %s.",
-			against, change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), p.Neighbour), change(more, "more", "less")))
+		out = append(out, fmt.Sprintf("Against %s temper's %s is %s without background and %s at %s; its background work: %s.",
+			against, p.tailName(), change(idle, "higher", "lower"), change(full, "higher", "lower"), number(p.Top(), p.Neighbour), change(more, "more", "less")))
 	}
 	return out
 }
@@ -217,14 +220,14 @@ func (s *Section) plainHeadline() []string {
 	p := s.Main
 	var parts []string
 	for _, r := range p.Rivals() {
-		if c := r.at(p.Top()); c.P99.Known() {
-			parts = append(parts, fmt.Sprintf("%s under %s", with(c.P99, micros), r.Name))
+		if c := r.at(p.Top()); c.Tail.Known() {
+			parts = append(parts, fmt.Sprintf("%s under %s", with(c.Tail, micros), r.Name))
 		}
 	}
 	if len(parts) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s%s is %s.", capital(s.Subject()), s.atPoint(), list(parts))}
+	return []string{fmt.Sprintf("%s%s is %s.", capital(s.Subject(p)), s.atPoint(), list(parts))}
 }
 
 // worstWaits is for the scenario that asks for it.

@@ -79,10 +79,10 @@ func (s *Section) limitHeadline() []string {
 	var tails, done, stops []string
 	for _, r := range p.Rivals() {
 		c := r.at(p.Densities[0])
-		if !c.P99.Known() {
+		if !c.Tail.Known() {
 			continue
 		}
-		tails = append(tails, fmt.Sprintf("%s under %s", with(c.P99, micros), r.Name))
+		tails = append(tails, fmt.Sprintf("%s under %s", with(c.Tail, micros), r.Name))
 		done = append(done, fmt.Sprintf("%s under %s", rate(c.Achieved(window)), r.Name))
 		if l := c.Limit(bench.PodLimit); l != nil && l.Stopped >= 0 {
 			stops = append(stops, fmt.Sprintf("%s under %s", micros(float64(l.Stopped)), r.Name))
@@ -96,7 +96,7 @@ func (s *Section) limitHeadline() []string {
 		at = " at " + p.Name
 	}
 	out := []string{
-		fmt.Sprintf("Limited to %s CPUs, %s%s is %s.", limitsInTurn(s.Scenario.Primary), s.Subject(), at, list(tails)),
+		fmt.Sprintf("Limited to %s CPUs, %s%s is %s.", limitsInTurn(s.Scenario.Primary), s.Subject(p), at, list(tails)),
 		fmt.Sprintf("Done in a second: %s.", list(done)),
 	}
 	if len(stops) > 0 {

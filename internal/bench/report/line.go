@@ -8,17 +8,22 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench"
+	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
 // Columns is the head of the lines that Line makes.
 const Columns = "arm                   point   density   p50 µs   p99 µs   max µs  work/s  background CPUs  verdict"
 
-// Line shows one record, aligned under Columns. A window has too few requests for p99.9.
+// Line shows one record, aligned under Columns. A window has too few requests for p99.9, and
+// may have for p99.
 func Line(rec *bench.Record) string {
 	w := &rec.Window
 	p50, p99, longest := none, none, none
 	if h := w.Primary.Latency; h != nil {
-		p50, p99, longest = column(h.Quantile(.5)), column(h.Quantile(.99)), column(h.Max())
+		p50, longest = column(h.Quantile(.5)), column(h.Max())
+		if stats.Carries(.99, h.Count()) {
+			p99 = column(h.Quantile(.99))
+		}
 	}
 	work := w.Primary.Achieved
 	if work == 0 {

@@ -44,6 +44,11 @@ type Point struct {
 	// Neighbour is the word for one of the background pods.
 	Neighbour string
 	Rows      []Row
+	// Tail is the quantile that stands for the tail here.
+	Tail float64
+	// Waits is where each wait is noted when it ends. Who waits longer notes fewer, so
+	// that no quantile of them compares two arms.
+	Waits bool
 	// SLO is the objective in nanoseconds, 0 where there is no stock kernel to
 	// take it from.
 	SLO float64
@@ -63,9 +68,10 @@ type Row struct {
 // Cell is one step's figures.
 type Cell struct {
 	*ladder.Cell
-	P50, P99   stats.Estimate
+	P50        stats.Estimate
+	Tail       stats.Estimate // the quantile is Point.Tail; None where too few requests carry it
 	P999       stats.Estimate // None where too few requests carry it
-	Growth     stats.Estimate // of p99 over Point.reference
+	Growth     stats.Estimate // of the tail over Point.reference
 	Background stats.Estimate
 	Harvest    stats.Estimate
 	Delay      stats.Estimate // p99 of the critical tier's wakeup delay, by the probe
@@ -116,8 +122,9 @@ func newSection(l *ladder.Ladder) *Section {
 func newPoint(l *ladder.Ladder, p bench.Point) Point {
 	out := Point{
 		Point: p, Rate: l.Rate(p.Name), Densities: l.Densities(p.Name), Neighbour: l.Scenario.Neighbour(),
-		Occupied: l.Machine.Clock == bench.ClockShared,
+		Occupied: l.Machine.Clock == bench.ClockShared, Waits: notesWaits(l.Scenario),
 	}
+	out.Tail = tailOf(fewestRequests(l, &out))
 	for _, a := range l.Arms {
 		row := Row{Arm: a, Break: none}
 		for _, d := range out.Densities {
@@ -125,17 +132,30 @@ func newPoint(l *ladder.Ladder, p bench.Point) Point {
 			if out.Occupied {
 				base = l.Arm(static).Cell(p.Name, d)
 			}
-			row.Cells = append(row.Cells, newCell(a.Cell(p.Name, d), base))
+			row.Cells = append(row.Cells, out.newCell(a.Cell(p.Name, d), base))
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	if idle := out.cell(stock, 0); idle.P99.Known() && out.Climbs() && !out.Occupied {
-		out.SLO = stats.SLO(idle.P99)
+	if idle := out.cell(stock, 0); idle.Tail.Known() && out.Climbs() && !out.Occupied {
+		out.SLO = stats.SLO(idle.Tail)
 		for i := range out.Rows {
 			out.Rows[i].Break = breakDensity(out.Rows[i], out.SLO)
 		}
 	}
 	return out
+}
+
+// fewestRequests is the smallest number that a step with any has at a point.
+func fewestRequests(l *ladder.Ladder, p *Point) int64 {
+	var fewest int64
+	for _, a := range l.Arms {
+		for _, d := range p.Densities {
+			if n := a.Cell(p.Name, d).Latency().Total(); n > 0 && (fewest == 0 || n < fewest) {
+				fewest = n
+			}
+		}
+	}
+	return fewest
 }
 
 // reference says what growth is over.
@@ -154,31 +174,27 @@ func (p *Point) over() string {
 	return "over own idle"
 }
 
-func newCell(cell, base *ladder.Cell) Cell {
-	c := Cell{Cell: cell, P50: stats.None(), P99: stats.None(), P999: stats.None(), Growth: stats.None(), Delay: stats.None()}
-	latency := c.Latency()
-	c.Requests = latency.Total()
-	if c.Requests > 0 {
-		c.P50, c.P99 = stats.Quantile(latency, .5), stats.Quantile(latency, .99)
-		if stats.Enough(.999, c.Requests) {
-			c.P999 = stats.Quantile(latency, .999)
-		}
-		if cell.Density > 0 && cell != base {
-			c.Growth = c.TailRatio(base, .99)
-		}
+func (p *Point) newCell(cell, base *ladder.Cell) Cell {
+	latency := cell.Latency()
+	c := Cell{
+		Cell: cell, P50: p.quantile(latency, .5), Tail: p.quantile(latency, p.Tail), P999: p.quantile(latency, .999),
+		Growth: stats.None(), Delay: stats.None(), Requests: latency.Total(),
 	}
-	if delay := c.Cell.Delay["critical"]; len(delay) > 0 {
+	if cell.Density > 0 && cell != base {
+		c.Growth = p.tailRatio(cell, base)
+	}
+	if delay := cell.Delay["critical"]; stats.Carries(.99, delay.Total()) {
 		c.Delay = stats.Quantile(delay, .99)
 	}
-	c.Background, c.Harvest = c.BackgroundCPUs(), c.Cell.Harvest()
-	c.Inversion, c.PerOp = c.Cell.Inversion(), c.Value(perOp)
+	c.Background, c.Harvest = c.BackgroundCPUs(), cell.Harvest()
+	c.Inversion, c.PerOp = cell.Inversion(), c.Value(perOp)
 	return c
 }
 
 func breakDensity(row Row, slo float64) string {
 	var steps []stats.Step
 	for _, c := range row.Cells {
-		steps = append(steps, stats.Step{Density: c.Density, Tail: c.P99})
+		steps = append(steps, stats.Step{Density: c.Density, Tail: c.Tail})
 	}
 	return stats.BreakDensity(steps, slo)
 }
@@ -193,7 +209,7 @@ func (p *Point) cell(arm string, density int) Cell {
 
 func emptyCell() Cell {
 	n := stats.None()
-	return Cell{Cell: &ladder.Cell{}, P50: n, P99: n, P999: n, Growth: n, Background: n, Harvest: n, Delay: n, Inversion: n, PerOp: n}
+	return Cell{Cell: &ladder.Cell{}, P50: n, Tail: n, P999: n, Growth: n, Background: n, Harvest: n, Delay: n, Inversion: n, PerOp: n}
 }
 
 func (p *Point) row(arm string) (Row, bool) {
@@ -246,16 +262,16 @@ func measured(rows []Row, of func(Cell) stats.Estimate) bool {
 	})
 }
 
-// Subject is what the figures are of: "memcached's p99 request latency".
-func (s *Section) Subject() string {
+// Subject is what the figures at a point are of: "memcached's p99 request latency".
+func (s *Section) Subject(p *Point) string {
 	if s.Scenario.KindOf().Server {
 		name, ok := serverNames[s.Scenario.Primary.Kind]
 		if !ok {
 			name = s.Scenario.Primary.Kind
 		}
-		return name + "'s p99 " + s.Scenario.Measures
+		return name + "'s " + p.tailName() + " " + s.Scenario.Measures
 	}
-	return "p99 " + s.Scenario.Measures
+	return p.tailName() + " " + s.Scenario.Measures
 }
 
 // serverNames are those that their makers write otherwise than we do.

@@ -155,7 +155,7 @@ func TestControls(t *testing.T) {
 // One step of many that is far off, as of an arm whose tail has two modes, is chance.
 func TestControlsAllowWhatChanceDoes(t *testing.T) {
 	at := func(figure float64) compared {
-		return compared{stats.Estimate{Figure: figure, Low: figure - .01, High: figure + .01, Seeds: 8}, "somewhere"}
+		return compared{stats.Estimate{Figure: figure, Low: figure - .01, High: figure + .01, Seeds: 8}, "somewhere", "p99"}
 	}
 	for name, tc := range map[string]struct {
 		off  []float64 // of 32
@@ -289,7 +289,7 @@ func TestOneSeedSaysSo(t *testing.T) {
 	if strings.Contains(text, "–") || strings.Contains(text, "(−") {
 		t.Errorf("an interval of one seed: %s", text)
 	}
-	lacks(t, plainText(s.Caveats()...), "One seed (1)", "there are no intervals", "No p99.9 is given")
+	lacks(t, plainText(s.Caveats()...), "One seed (1)", "there are no intervals", "No p99 is given of fewer than 1,000", "No p99.9 is given")
 	lacks(t, plainText(made(t, climb(3, "eevdf")).Sections[0].Caveats()...), "3 seeds only", "about 75 % of campaigns")
 }
 

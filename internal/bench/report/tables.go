@@ -42,12 +42,12 @@ func (s *Section) fields(p *Point) []field {
 	hasLatency := func(c Cell) bool { return c.Requests > 0 }
 	return append([]field{
 		estimated("p50", func(c Cell) stats.Estimate { return c.P50 }, micros),
-		estimated("p95", func(c Cell) stats.Estimate { return c.Tail(.95) }, micros),
-		estimated("p99", func(c Cell) stats.Estimate { return c.P99 }, micros),
+		estimated("p95", func(c Cell) stats.Estimate { return p.quantile(c.Latency(), rare) }, micros),
+		estimated("p99", func(c Cell) stats.Estimate { return p.quantile(c.Latency(), rarest) }, micros),
 		estimated("p99.9", func(c Cell) stats.Estimate { return c.P999 }, micros),
 		{"longest", func(c Cell) string { return micros(float64(c.Latency().Max())) }, hasLatency},
 		{"requests", func(c Cell) string { return rate(float64(c.Requests)) }, hasLatency},
-		estimated("p99 "+p.over(), func(c Cell) stats.Estimate { return c.Growth }, fold),
+		estimated(p.tailName()+" "+p.over(), func(c Cell) stats.Estimate { return c.Growth }, fold),
 		estimated("background CPUs", func(c Cell) stats.Estimate { return backed(c, c.Background) }, cpus),
 		estimated("harvest", func(c Cell) stats.Estimate { return backed(c, c.Harvest) }, percent),
 		estimated("share farthest off", s.shareError, percent),
@@ -57,12 +57,12 @@ func (s *Section) fields(p *Point) []field {
 		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
 		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
 		{"longest wait", func(c Cell) string { return micros(float64(longestWait(c))) }, func(c Cell) bool { return longestWait(c) > 0 }},
-	}, s.partFields()...)
+	}, s.partFields(p)...)
 }
 
 // partFields are columns for what the latency is made of, and for figures that
 // the primary gives by name.
-func (s *Section) partFields() []field {
+func (s *Section) partFields(at *Point) []field {
 	parts, values := map[string]bool{}, map[string]bool{}
 	for _, p := range s.Points {
 		for _, r := range p.Rows {
@@ -78,7 +78,7 @@ func (s *Section) partFields() []field {
 	}
 	var out []field
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		out = append(out, estimated(name+" p99", func(c Cell) stats.Estimate { return stats.Quantile(c.Parts[name], .99) }, micros))
+		out = append(out, estimated(name+" p99", func(c Cell) stats.Estimate { return at.quantile(c.Parts[name], .99) }, micros))
 	}
 	delete(values, bench.ValueFirst) // the judge's
 	delete(values, bench.ValueLast)
@@ -163,7 +163,7 @@ func (s *Section) Summary(p *Point) Table {
 	}
 	top := p.Top()
 	at := func(what string) string { return fmt.Sprintf("%s at %d", what, top) }
-	t := Table{Title: p.Name, Head: []string{"arm", "p99 alone", at("p99"), p.over(), at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), at("share farthest off"), "objective broken at", "work a second alone", at("work a second")}}
+	t := Table{Title: p.Name, Head: []string{"arm", p.tailName() + " alone", at(p.tailName()), p.over(), at("p99.9"), at("longest"), at("background CPUs"), at("harvest"), at("share farthest off"), "objective broken at", "work a second alone", at("work a second")}}
 	for _, r := range p.Rows {
 		idle, full := r.at(0), r.at(top)
 		longest := none
@@ -174,7 +174,7 @@ func (s *Section) Summary(p *Point) Table {
 			continue
 		}
 		t.Rows = append(t.Rows, []string{
-			r.Name, with(idle.P99, micros), with(full.P99, micros), with(full.Growth, fold), with(full.P999, micros), longest,
+			r.Name, with(idle.Tail, micros), with(full.Tail, micros), with(full.Growth, fold), with(full.P999, micros), longest,
 			with(full.Background, cpus), with(full.Harvest, percent), s.mixedShare(full), r.Break, s.closedWork(p, idle), s.closedWork(p, full),
 		})
 	}
@@ -200,14 +200,14 @@ func (s *Section) closedWork(p *Point, c Cell) string {
 
 // flat is the summary where there is no ladder.
 func (s *Section) flat(p *Point) Table {
-	t := Table{Title: p.Name, Head: []string{"arm", "p50", "p99", "longest", s.perOpHead(), "times " + stock, "work a second"}}
+	t := Table{Title: p.Name, Head: []string{"arm", "p50", p.tailName(), "longest", s.perOpHead(), "times " + stock, "work a second"}}
 	for _, r := range p.Rows {
 		c := r.at(p.Densities[0])
 		against := stats.None()
 		if base, ok := p.row(stock + r.Name[len(r.Base()):]); ok && base.Name != r.Name {
 			against = c.ValueRatio(base.at(p.Densities[0]).Cell, perOp)
 			if !against.Known() {
-				against = c.TailRatio(base.at(p.Densities[0]).Cell, .99)
+				against = p.tailRatio(c.Cell, base.at(p.Densities[0]).Cell)
 			}
 		}
 		longest, work := none, none
@@ -217,7 +217,7 @@ func (s *Section) flat(p *Point) Table {
 		if w := c.Achieved(s.Scenario.Load.Window); w > 0 {
 			work = rate(w)
 		}
-		t.Rows = append(t.Rows, []string{r.Name, with(c.P50, micros), with(c.P99, micros), longest, with(c.PerOp, whole), with(against, fold), work})
+		t.Rows = append(t.Rows, []string{r.Name, with(c.P50, micros), with(c.Tail, micros), longest, with(c.PerOp, whole), with(against, fold), work})
 	}
 	return t.dense()
 }

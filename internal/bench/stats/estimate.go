@@ -14,9 +14,10 @@ const (
 	resamples = 10_000
 	// confidence is the share of campaigns whose interval holds the truth.
 	confidence = 0.95
-	// enoughForP999 is the number of merged requests below which a p99.9
-	// rests on fewer than a hundred of them.
-	enoughForP999 = 100_000
+	// beyond is how many requests must lie beyond a quantile, and rareBeyond how many
+	// where it is as rare as one in a thousand: there a single stall is ten of them.
+	beyond     = 10
+	rareBeyond = 100
 )
 
 // Estimate is a figure and the interval that repeating the campaign with other
@@ -56,9 +57,21 @@ func Quantile(b BySeed, q float64) Estimate {
 	return estimate(len(seeds), func(times []int) float64 { return m.quantile(q, times) })
 }
 
-// Enough says whether so many requests carry quantile q: at least a hundred
-// must lie beyond it where it is as rare as one in a thousand.
-func Enough(q float64, requests int64) bool { return q < 0.999 || requests >= enoughForP999 }
+// Fewest is how many requests carry quantile q.
+func Fewest(q float64) int64 {
+	most := beyond
+	if q >= 0.999 {
+		most = rareBeyond
+	}
+	return int64(math.Round(float64(most) / (1 - q)))
+}
+
+// Carries says whether so many requests carry quantile q: others are not shown.
+func Carries(q float64, requests int64) bool { return requests >= Fewest(q) }
+
+// Enough says so of a target's figure. Below p99.9 its interval alone judges it, which is
+// wide where requests are few.
+func Enough(q float64, requests int64) bool { return q < 0.999 || Carries(q, requests) }
 
 // QuantileRatio estimates how many times the quantile of b that of a is, over
 // the seeds that both have: seed by seed both are drawn together, so that what

@@ -164,9 +164,15 @@ func TestTailIsWidenedAsStudentSays(t *testing.T) {
 	}
 }
 
-func TestP999NeedsEnoughRequests(t *testing.T) {
+// A hundred must lie beyond a p99.9, ten beyond what is less rare.
+func TestQuantilesNeedEnoughRequests(t *testing.T) {
+	for q, fewest := range map[float64]int64{.999: 100_000, .99: 1000, .95: 200, .5: 20} {
+		if Carries(q, fewest-1) || !Carries(q, fewest) {
+			t.Errorf("%v needs %d, want %d", q, Fewest(q), fewest)
+		}
+	}
 	if Enough(0.999, 99_999) || !Enough(0.999, 100_000) || !Enough(0.99, 10) {
-		t.Error("a hundred requests must lie beyond a p99.9")
+		t.Error("a target's p99.9 needs what one that is shown does, its p99 an interval alone")
 	}
 }
 
