@@ -337,3 +337,27 @@ func positive(v stats.Values) bool {
 
 // PodCPUsOf estimates how many CPUs' worth of time a pod got.
 func (c *Cell) PodCPUsOf(p *Pod) stats.Estimate { return stats.Ratio(c.sums[length], p.CPUTime) }
+
+// TierCPUs estimates the same for all pods of a tier.
+func (c *Cell) TierCPUs(tier string) stats.Estimate {
+	return stats.Ratio(c.sums[length], c.usedBy(tier))
+}
+
+// TierRatio estimates how many times what a tier's pods got in base they get here, in
+// equal time.
+func (c *Cell) TierRatio(base *Cell, tier string) stats.Estimate {
+	return stats.Ratio(base.per(length, base.usedBy(tier)), c.per(length, c.usedBy(tier)))
+}
+
+func (c *Cell) usedBy(tier string) stats.Values {
+	sums := stats.Values{}
+	for _, p := range c.Pods {
+		if p.Tier != tier {
+			continue
+		}
+		for seed, ns := range p.CPUTime {
+			sums[seed] += ns
+		}
+	}
+	return sums
+}

@@ -17,6 +17,8 @@ func (s *Section) Headline() []string {
 	switch p := s.Main; {
 	case p == nil:
 		out = []string{"No window is of a step that this scenario has."}
+	case p.Waits:
+		out = slices.Concat(s.tiersHeadline(), s.silent())
 	case s.Scenario.Primary.Kind == "weights":
 		out = s.sharesHeadline()
 	case s.Scenario.KindOf().Agent:
@@ -33,7 +35,7 @@ func (s *Section) Headline() []string {
 	if len(out) == 0 {
 		why := "no valid window to make a figure of."
 		switch few, most := s.requests(); {
-		case few > 0 && !stats.Carries(rare, few):
+		case few > 0 && !stats.Carries(rare, few) && !notesWaits(s.Scenario):
 			why = fmt.Sprintf("%s requests in a step, too few for a figure of the tail; the tables have the others.", between(few, most))
 		case s.hasValid():
 			why = "no two arms to hold against each other; the tables have the figures."
@@ -228,30 +230,6 @@ func (s *Section) plainHeadline() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("%s%s is %s.", capital(s.Subject(p)), s.atPoint(), list(parts))}
-}
-
-// worstWaits is for the scenario that asks for it.
-func (s *Section) worstWaits() []string {
-	if s.Scenario.Primary.Kind != "starvation" || s.Main == nil {
-		return nil
-	}
-	var parts []string
-	for _, r := range s.Main.Rivals() {
-		longest := 0.0
-		for _, c := range r.Cells {
-			for _, wait := range c.WorstWait {
-				longest = max(longest, float64(wait))
-			}
-			longest = max(longest, float64(c.Latency().Max()))
-		}
-		if longest > 0 {
-			parts = append(parts, fmt.Sprintf("%s under %s", micros(longest), r.Name))
-		}
-	}
-	if len(parts) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("The longest that any thread was runnable and did not run is %s.", list(parts))}
 }
 
 func nameOr(name, other string) string {

@@ -170,6 +170,9 @@ func (s *Section) Summary(p *Point) Table {
 		if full.Requests > 0 {
 			longest = micros(float64(full.Latency().Max()))
 		}
+		if p.Waits && longestNoted(full) > 0 {
+			longest = micros(float64(longestNoted(full)))
+		}
 		if !slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Valid() || len(c.Void) > 0 }) {
 			continue
 		}
@@ -256,39 +259,6 @@ func (s *Section) Shares() Table {
 		}
 	}
 	return t
-}
-
-// Waits shows who waited longest, by tier; empty where no probe saw it.
-func (s *Section) Waits() Table {
-	t := Table{Title: "Longest waits", Head: []string{"arm", "case", s.Scenario.Neighbour() + "s", "tier", "longest wait", "pods' CPUs"}}
-	if s.Scenario.Primary.Kind != "starvation" {
-		return t
-	}
-	for i := range s.Points {
-		p := &s.Points[i]
-		for _, r := range p.Rows {
-			for _, c := range r.Cells {
-				for _, tier := range slices.Sorted(maps.Keys(c.WorstWait)) {
-					t.Rows = append(t.Rows, []string{r.Name, nameOr(p.Name, none), strconv.Itoa(c.Density), tier, micros(float64(c.WorstWait[tier])), podCPUs(c, tier)})
-				}
-			}
-		}
-	}
-	return t.dense()
-}
-
-// podCPUs lists what the named pods of a tier got.
-func podCPUs(c Cell, tier string) string {
-	var parts []string
-	for _, pod := range c.Pods {
-		if pod.Tier == tier && len(parts) < 4 {
-			parts = append(parts, pod.Name+" "+cpus(c.PodCPUsOf(pod).Figure))
-		}
-	}
-	if len(parts) == 0 {
-		return none
-	}
-	return list(parts)
 }
 
 // ControlTable shows the controls.
