@@ -64,7 +64,6 @@ const (
 	criticalRan // by the probe
 	ops
 	answered
-	asked
 	requests
 	windows
 )
@@ -116,7 +115,7 @@ func (c *Cell) addSums(rec *bench.Record) {
 	for name, value := range map[sum]float64{
 		length: float64(l.Length), background: float64(l.Background), critical: float64(l.Critical),
 		left: float64(l.Left()),
-		ops:  float64(p.Ops), answered: p.Achieved * window, asked: p.Offered * window, requests: float64(p.Requests), windows: 1,
+		ops:  float64(p.Ops), answered: p.Achieved * window, requests: float64(p.Requests), windows: 1,
 	} {
 		addTo(c.sums, name, rec.Seed, value)
 	}
@@ -279,21 +278,14 @@ func (c *Cell) answersBeside(other *Cell) stats.Values {
 	return sums
 }
 
-// Offered and Achieved are means over windows, per second of window.
-func (c *Cell) Offered(window time.Duration) float64 { return c.perSecond(asked, window) }
-
-// Achieved is what was answered of it.
-func (c *Cell) Achieved(window time.Duration) float64 { return c.perSecond(answered, window) }
-
-func (c *Cell) perSecond(name sum, window time.Duration) float64 {
-	if c.Windows == 0 {
-		return 0
+// Achieved estimates what was answered in a second of a window, where anything was.
+func (c *Cell) Achieved(window time.Duration) stats.Estimate {
+	e, length := c.ratio(windows, answered), window.Seconds()
+	if !e.Known() || e.Figure == 0 {
+		return stats.None()
 	}
-	total := 0.0
-	for _, v := range c.sums[name] {
-		total += v
-	}
-	return total / float64(c.Windows) / window.Seconds()
+	e.Figure, e.Low, e.High = e.Figure/length, e.Low/length, e.High/length
+	return e
 }
 
 // Value estimates the mean per window of a figure that the primary gave by name.

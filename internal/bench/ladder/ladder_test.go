@@ -73,7 +73,7 @@ func TestCellsHoldAllVisitsOfAStep(t *testing.T) {
 	if e := full.TailRatio(l.Arm("temper").Cell("60 %", 0), .99); math.Abs(e.Figure-1.04) > .01 {
 		t.Errorf("growth %+v", e)
 	}
-	if got := full.Achieved(l.Scenario.Load.Window); math.Abs(got-30000) > 1 {
+	if got := full.Achieved(l.Scenario.Load.Window); math.Abs(got.Figure-30000) > 1 || got.Low > got.Figure || got.High < got.Figure {
 		t.Errorf("%v answers a second", got)
 	}
 	if c := l.Arm("static").Cell("60 %", 0); c.Valid() || c.Tail(.99).Known() || c.Harvest().Known() {

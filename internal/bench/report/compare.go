@@ -40,6 +40,7 @@ type StepRatio struct {
 	P50        *stats.Estimate `json:"p50,omitempty"`
 	P99        *stats.Estimate `json:"p99,omitempty"`
 	P999       *stats.Estimate `json:"p999,omitempty"`
+	Work       *stats.Estimate `json:"work,omitempty"` // answered, or ended, in a second
 	Background *stats.Estimate `json:"background,omitempty"`
 	PerOp      *stats.Estimate `json:"per_op,omitempty"`
 }
@@ -157,6 +158,7 @@ func (s *StepRatio) fill(a, b *ladder.Cell, latencies bool) bool {
 			keep(into, b.TailRatio(a, q))
 		}
 	}
+	keep(&s.Work, b.Answered(a))
 	if s.Density > 0 {
 		keep(&s.Background, b.BackgroundRatio(a))
 	}
@@ -174,7 +176,7 @@ func (c Comparison) Text(w io.Writer) error {
 	}
 	for i := 0; i < len(c.Steps); {
 		first := c.Steps[i]
-		t := Table{Head: []string{"step", "density", "p50", "p99", "p99.9", "background", "per op", "seeds"}}
+		t := Table{Head: []string{"step", "density", "p50", "p99", "p99.9", "work a second", "background", "per op", "seeds"}}
 		for ; i < len(c.Steps) && c.Steps[i].table() == first.table(); i++ {
 			t.Rows = append(t.Rows, c.Steps[i].row())
 		}
@@ -217,7 +219,7 @@ func (s StepRatio) table() string {
 }
 
 func (s StepRatio) estimates() []*stats.Estimate {
-	return []*stats.Estimate{s.P50, s.P99, s.P999, s.Background, s.PerOp}
+	return []*stats.Estimate{s.P50, s.P99, s.P999, s.Work, s.Background, s.PerOp}
 }
 
 // seeds is how many are behind the figure that has most.

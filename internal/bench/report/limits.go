@@ -36,8 +36,8 @@ func (s *Section) Limits() Table {
 					if l.Stopped >= 0 {
 						stopped = micros(float64(l.Stopped))
 					}
-					if w := c.Achieved(s.Scenario.Load.Window); j == 0 && w > 0 { // of all of them together
-						work = rate(w)
+					if j == 0 { // of all of them together
+						work = with(c.Achieved(s.Scenario.Load.Window), rate)
 					}
 					t.Rows = append(t.Rows, []string{
 						r.Name, nameOr(p.Name, none), strconv.Itoa(c.Density), of.Name, used(l, spans[0]), used(l, spans[1]),
@@ -83,7 +83,7 @@ func (s *Section) limitHeadline() []string {
 			continue
 		}
 		tails = append(tails, fmt.Sprintf("%s under %s", with(c.Tail, micros), r.Name))
-		done = append(done, fmt.Sprintf("%s under %s", rate(c.Achieved(window)), r.Name))
+		done = append(done, fmt.Sprintf("%s under %s", with(c.Achieved(window), rate), r.Name))
 		if l := c.Limit(bench.PodLimit); l != nil && l.Stopped >= 0 {
 			stops = append(stops, fmt.Sprintf("%s under %s", micros(float64(l.Stopped)), r.Name))
 		}

@@ -393,7 +393,7 @@ func TestEveryKindHasAHeadlineAndAPage(t *testing.T) {
 		"pipe":       {"One-cpu: instructions per hand-over against eevdf, 1.10× (1.10–1.10) under temper and 1.10× (1.10–1.10) under temper:no-probe."},
 		"weights":    {"The farthest that a pod's CPU share is from what its cpu.weight asks for within its tier is 0.2 % (0.2–0.2)", "under temper (pod a at 1:3)"},
 		"requests":   {"Limited to 1.5 CPUs, p99 request latency at saturated is 58.5", "The longest that there was work and none of its threads ran is 60.0 ms under eevdf, 2.60 ms under temper and 8.00 ms under eevdf-10ms."},
-		"postgresql": {"Limited to 1.5 CPUs, PostgreSQL's p99 request latency at saturated is 58.5", "Done in a second: 745 under eevdf"},
+		"postgresql": {"Limited to 1.5 CPUs, PostgreSQL's p99 request latency at saturated is 58.5", "Done in a second: 745 (745–745) under eevdf"},
 		"starvation": {"The longest that any thread was runnable and did not run is", "90.0 ms under temper"},
 	}
 	for kind, c := range kinds() {

@@ -52,7 +52,7 @@ func (s *Section) fields(p *Point) []field {
 		estimated("harvest", func(c Cell) stats.Estimate { return backed(c, c.Harvest) }, percent),
 		estimated("share farthest off", s.shareError, percent),
 		estimated("critical CPUs", Cell.critical, cpus),
-		{"work a second", func(c Cell) string { return rate(c.Achieved(window)) }, func(c Cell) bool { return c.Achieved(window) > 0 }},
+		estimated("work a second", func(c Cell) stats.Estimate { return c.Achieved(window) }, rate),
 		estimated("wakeup delay p99", func(c Cell) stats.Estimate { return c.Delay }, micros),
 		estimated("inversion", func(c Cell) stats.Estimate { return c.Inversion }, tiny),
 		{"longest inversion", func(c Cell) string { return micros(float64(c.InversionMax)) }, func(c Cell) bool { return c.Inversion.Known() }},
@@ -195,10 +195,10 @@ func (s *Section) mixedShare(c Cell) string {
 
 // closedWork is what was done in a second where no rate says how much there is to do.
 func (s *Section) closedWork(p *Point, c Cell) string {
-	if w := c.Achieved(s.Scenario.Load.Window); p.Rate == 0 && w > 0 {
-		return rate(w)
+	if p.Rate > 0 {
+		return none
 	}
-	return none
+	return with(c.Achieved(s.Scenario.Load.Window), rate)
 }
 
 // flat is the summary where there is no ladder.
@@ -213,14 +213,11 @@ func (s *Section) flat(p *Point) Table {
 				against = p.tailRatio(c.Cell, base.at(p.Densities[0]).Cell)
 			}
 		}
-		longest, work := none, none
+		longest := none
 		if c.Requests > 0 {
 			longest = micros(float64(c.Latency().Max()))
 		}
-		if w := c.Achieved(s.Scenario.Load.Window); w > 0 {
-			work = rate(w)
-		}
-		t.Rows = append(t.Rows, []string{r.Name, with(c.P50, micros), with(c.Tail, micros), longest, with(c.PerOp, whole), with(against, fold), work})
+		t.Rows = append(t.Rows, []string{r.Name, with(c.P50, micros), with(c.Tail, micros), longest, with(c.PerOp, whole), with(against, fold), with(c.Achieved(s.Scenario.Load.Window), rate)})
 	}
 	return t.dense()
 }

@@ -61,7 +61,7 @@ func with(e stats.Estimate, format func(float64) string) string {
 
 // unitOf is what follows the digits.
 func unitOf(figure string) string {
-	return strings.TrimLeft(figure, "+−0123456789.")
+	return strings.TrimLeft(figure, "+−0123456789.,")
 }
 
 // fold shows a ratio to three digits.
