@@ -70,3 +70,31 @@ func unsigned(e stats.Estimate) stats.Estimate {
 	}
 	return stats.Estimate{Figure: math.Abs(e.Figure), Low: min(low, high), High: max(low, high), Seeds: e.Seeds}
 }
+
+// ShareRatio estimates how many times a pod's part of what its tier's pods used in base
+// that here is, over the seeds that both have.
+func (c *Cell) ShareRatio(base *Cell, pod string) stats.Estimate {
+	return stats.Ratio(base.partOf(pod), c.partOf(pod))
+}
+
+// partOf is the pod's part by seed.
+func (c *Cell) partOf(pod string) stats.Values {
+	parts := stats.Values{}
+	for _, s := range c.Shares() {
+		if s.Pod.Name != pod {
+			continue
+		}
+		tier := stats.Values{}
+		for _, p := range c.Pods {
+			if p.Tier == s.Pod.Tier && p.Weight > 0 {
+				for seed, ns := range p.CPUTime {
+					tier[seed] += ns
+				}
+			}
+		}
+		for seed, ns := range s.Pod.CPUTime {
+			parts[seed] = ns / tier[seed]
+		}
+	}
+	return parts
+}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/ladder"
 	"github.com/temper-sched/temper/internal/bench/stats"
 )
@@ -43,6 +44,18 @@ type StepRatio struct {
 	Work       *stats.Estimate `json:"work,omitempty"` // answered, or ended, in a second
 	Background *stats.Estimate `json:"background,omitempty"`
 	PerOp      *stats.Estimate `json:"per_op,omitempty"`
+	// Shares are the pods' where the scenario is about them.
+	Shares []ShareRatio `json:"shares,omitempty"`
+}
+
+// ShareRatio is a pod's part of what its tier's pods got, under A and under B.
+type ShareRatio struct {
+	Pod   string         `json:"pod"`
+	Tier  string         `json:"tier"`
+	Asked float64        `json:"asked"` // by its weight
+	A     stats.Estimate `json:"a"`
+	B     stats.Estimate `json:"b"`
+	Ratio stats.Estimate `json:"ratio"`
 }
 
 // Arms compares two arms wherever both are in the same ladder.
@@ -117,7 +130,7 @@ func (c *Comparison) add(la *ladder.Ladder, a *ladder.Arm, lb *ladder.Ladder, b 
 				continue
 			}
 			step := StepRatio{Scenario: la.Scenario.Name, Topology: la.Machine.Topology, ArmA: a.Name, ArmB: b.Name, Point: p.Name, Density: d}
-			if step.fill(a.Cell(p.Name, d), b.Cell(p.Name, d), !notesWaits(la.Scenario)) {
+			if step.fill(a.Cell(p.Name, d), b.Cell(p.Name, d), la.Scenario) {
 				c.Steps = append(c.Steps, step)
 			}
 		}
@@ -143,9 +156,8 @@ func (c *Comparison) leaveOut(why string) {
 	}
 }
 
-// fill estimates what both cells have, latencies if they can be compared, and says whether
-// that is anything.
-func (s *StepRatio) fill(a, b *ladder.Cell, latencies bool) bool {
+// fill estimates what both cells have and says whether that is anything.
+func (s *StepRatio) fill(a, b *ladder.Cell, of bench.Scenario) bool {
 	known := false
 	keep := func(into **stats.Estimate, e stats.Estimate) {
 		if e.Known() {
@@ -154,7 +166,7 @@ func (s *StepRatio) fill(a, b *ladder.Cell, latencies bool) bool {
 	}
 	requests := b.Paired(a)
 	for q, into := range map[float64]**stats.Estimate{.5: &s.P50, .99: &s.P99, .999: &s.P999} {
-		if latencies && stats.Carries(q, requests) {
+		if !notesWaits(of) && stats.Carries(q, requests) {
 			keep(into, b.TailRatio(a, q))
 		}
 	}
@@ -163,7 +175,25 @@ func (s *StepRatio) fill(a, b *ladder.Cell, latencies bool) bool {
 		keep(&s.Background, b.BackgroundRatio(a))
 	}
 	keep(&s.PerOp, b.ValueRatio(a, perOp))
-	return known
+	if comparesPods(of) {
+		s.Shares = shareRatios(a, b)
+	}
+	return known || len(s.Shares) > 0
+}
+
+// comparesPods says whether a scenario is about what pods get by their weights.
+func comparesPods(s bench.Scenario) bool { return s.Primary.Kind == "weights" }
+
+func shareRatios(a, b *ladder.Cell) []ShareRatio {
+	var out []ShareRatio
+	before := a.Shares()
+	for _, now := range b.Shares() {
+		i := slices.IndexFunc(before, func(s ladder.Share) bool { return s.Pod.Name == now.Pod.Name })
+		if e := b.ShareRatio(a, now.Pod.Name); i >= 0 && e.Known() {
+			out = append(out, ShareRatio{Pod: now.Pod.Name, Tier: now.Pod.Tier, Asked: now.Asked, A: before[i].Got, B: now.Got, Ratio: e})
+		}
+	}
+	return out
 }
 
 // Text writes the comparison as a table per scenario. A ratio whose interval is one of
@@ -177,11 +207,21 @@ func (c Comparison) Text(w io.Writer) error {
 	for i := 0; i < len(c.Steps); {
 		first := c.Steps[i]
 		t := Table{Head: []string{"step", "density", "p50", "p99", "p99.9", "work a second", "background", "per op", "seeds"}}
+		shares := Table{Head: []string{"step", "density", "pod", "tier", "asked for", "A got", "B got", "B over A", "seeds"}}
 		for ; i < len(c.Steps) && c.Steps[i].table() == first.table(); i++ {
-			t.Rows = append(t.Rows, c.Steps[i].row())
+			if c.Steps[i].seeds() > 0 {
+				t.Rows = append(t.Rows, c.Steps[i].row())
+			}
+			shares.Rows = append(shares.Rows, c.Steps[i].shareRows()...)
 		}
-		fmt.Fprintln(&b)
-		t.dense().text(&b, first.table())
+		if len(t.Rows) > 0 {
+			fmt.Fprintln(&b)
+			t.dense().text(&b, first.table())
+		}
+		if len(shares.Rows) > 0 {
+			fmt.Fprintln(&b)
+			shares.text(&b, first.table()+": CPU shares; A is "+c.A+", B is "+c.B)
+		}
 	}
 	for _, note := range slices.DeleteFunc([]string{c.fewSeeds(), c.notSame()}, func(s string) bool { return s == "" }) {
 		fmt.Fprintf(&b, "\n%s\n", wrap(note, "", ""))
@@ -236,15 +276,30 @@ func (s StepRatio) seeds() int {
 func (s StepRatio) row() []string {
 	out := []string{nameOr(s.Point, "step"), strconv.Itoa(s.Density)}
 	for _, e := range s.estimates() {
-		switch {
-		case e == nil:
+		if e == nil {
 			out = append(out, none)
 			continue
-		case e.Seeds >= fewSeeds && e.Excludes(1):
-			out = append(out, with(*e, fold)+"*")
-		default:
-			out = append(out, with(*e, fold)+" ")
 		}
+		out = append(out, marked(*e))
 	}
 	return append(out, strconv.Itoa(s.seeds()))
+}
+
+// marked has a mark where the interval is one of 95 % and leaves out 1.
+func marked(e stats.Estimate) string {
+	if e.Seeds >= fewSeeds && e.Excludes(1) {
+		return with(e, fold) + "*"
+	}
+	return with(e, fold) + " "
+}
+
+func (s StepRatio) shareRows() [][]string {
+	var out [][]string
+	for _, share := range s.Shares {
+		out = append(out, []string{
+			nameOr(s.Point, "step"), strconv.Itoa(s.Density), share.Pod, share.Tier, percent(share.Asked),
+			with(share.A, percent), with(share.B, percent), marked(share.Ratio), strconv.Itoa(share.Ratio.Seeds),
+		})
+	}
+	return out
 }

@@ -291,3 +291,33 @@ func TestDirectoriesOfOneNameAreToldApart(t *testing.T) {
 	c, err := Directories(sides[0], sides[1])
 	lacks(t, compareText(t, c, err), y+" as a multiple of "+x+": ")
 }
+
+// What weights are for is compared: who got how much of its tier.
+func TestSharesAreCompared(t *testing.T) {
+	c := kinds()["weights"]
+	c.Shape = func(arm string, seed uint64, step bench.Step) invented.Shape {
+		s := invented.Typical(arm, seed, step)
+		a := 25 * time.Millisecond
+		if arm == "temper" {
+			a = 20*time.Millisecond + time.Duration(seed)*time.Microsecond
+		}
+		for _, p := range []bench.Pod{{Name: "a", Weight: 1, CPUTime: a}, {Name: "b", Weight: 3, CPUTime: 100*time.Millisecond - a}} {
+			p.Tier, p.Threads = "standard", 3
+			s.Pods = append(s.Pods, p)
+		}
+		return s
+	}
+	arms, err := Arms(ladders(t, "x", c), "eevdf", "temper")
+	text := plainText(compareText(t, arms, err))
+	lacks(t, text, "temper against eevdf: CPU shares; A is eevdf, B is temper", "1:3 0 a standard 25.0 % 25.0 % (25.0–25.0) 20.0 % (20.0–20.0) 0.80× (0.80–0.80)* 5", "75.0 % (75.0–75.0) 80.0 % (80.0–80.0) 1.07× (1.07–1.07)* 5")
+	data, err := json.Marshal(arms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, string(data), `"shares":[{"pod":"a","tier":"standard","asked":0.25,`)
+	c.Scenario.Primary.Kind = "wakeup" // whose pods are there for something else
+	arms, err = Arms(ladders(t, "x", c), "eevdf", "temper")
+	if text := compareText(t, arms, err); strings.Contains(text, "shares") {
+		t.Errorf("shares of pods that no weights tell apart:\n%s", text)
+	}
+}

@@ -19,7 +19,7 @@ func (s *Section) Headline() []string {
 		out = []string{"No window is of a step that this scenario has."}
 	case p.Waits:
 		out = slices.Concat(s.tiersHeadline(), s.silent())
-	case s.Scenario.Primary.Kind == "weights":
+	case comparesPods(s.Scenario):
 		out = s.sharesHeadline()
 	case s.Scenario.KindOf().Agent:
 		out = s.agentHeadline()

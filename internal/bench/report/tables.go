@@ -239,7 +239,7 @@ func (s *Section) Tables() []Table {
 // Shares compares pods with their weights; empty where nothing is to compare.
 func (s *Section) Shares() Table {
 	t := Table{Title: "CPU shares", Head: []string{"arm", "case", "pod", "tier", "weight", "threads", "asked for", "got", "off by"}}
-	if s.Scenario.Primary.Kind != "weights" {
+	if !comparesPods(s.Scenario) {
 		return t
 	}
 	for i := range s.Points {
