@@ -58,7 +58,7 @@ func (s *Section) Controls() []Control {
 			out = append(out, s.noProbe(a, base)...)
 		}
 	}
-	return slices.Concat(out, s.null(), s.upAndDown(), s.client())
+	return slices.Concat(out, s.null(), s.upAndDown(), s.clients())
 }
 
 // ratios compares two arms at every step that both have.
@@ -243,33 +243,5 @@ func (s *Section) upAndDown() []Control {
 	return []Control{{
 		Name: "ladder up and down", Should: "be the same on both ways, with no memory of the steps before: " + allowance(all),
 		Did: did, State: state,
-	}}
-}
-
-// client: the load generator's own account.
-func (s *Section) client() []Control {
-	var lag, wait float64
-	for _, p := range s.Points {
-		for _, r := range p.Rows {
-			for _, c := range r.Cells {
-				if stats.Carries(.99, c.Lag.Total()) {
-					lag = max(lag, stats.Quantile(stats.BySeed{0: c.Lag}, .99).Figure)
-					wait = max(wait, c.RunDelay)
-				}
-			}
-		}
-	}
-	if lag == 0 {
-		return nil
-	}
-	if s.Scenario.KindOf().Agent {
-		return []Control{{
-			Name: "who makes the pods", Should: "make them when they are due: a window in which the rate was another is void",
-			Did: fmt.Sprintf("made them at most %s late at p99; a pod's latency counts from when it was there", micros(lag)), State: AsExpected,
-		}}
-	}
-	return []Control{{
-		Name: "the client", Should: "never be the bottleneck: a window in which it was is void",
-		Did: fmt.Sprintf("sent at most %s late at p99 and waited at most %s of a window for its CPU; that lag is part of every latency", micros(lag), percent(wait)), State: AsExpected,
 	}}
 }

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -84,5 +85,59 @@ func TestTheProbeIsNotSaidToRunWhereItDoesNot(t *testing.T) {
 		"runs in every arm but eevdf:no-probe and temper:no-probe, and is part of every latency of the others.": {"eevdf", "temper", "eevdf:no-probe", "temper:no-probe"},
 	} {
 		lacks(t, plainText(made(t, short(1, arms...)).Sections[0].Caveats()...), want)
+	}
+}
+
+// A window is void where the client was the bottleneck; then the client was it.
+func TestAClientThatIsTheBottleneckIsNotAsExpected(t *testing.T) {
+	late := func(rec *bench.Record) {
+		h := bench.NewHist()
+		for range rec.Window.Primary.Requests {
+			h.Record(time.Second)
+		}
+		rec.Window.Primary.Lag = h
+	}
+	waits := func(rec *bench.Record) { rec.Window.Primary.RunDelay = rec.Scenario.Load.Window }
+	agent := invented.Campaign{Scenario: invented.Agent(), Arms: []string{"temper:no-probe"}, Seeds: 5, Shape: func(arm string, seed uint64, step bench.Step) invented.Shape {
+		s := invented.Typical(arm, seed, step)
+		s.Values = invented.AtAgent()
+		return s
+	}}
+	busy := kinds()["postgresql"]
+	for name, tc := range map[string]struct {
+		c     invented.Campaign
+		spoil func(*bench.Record)
+		void  int // windows of the first seed, all of one arm
+	}{
+		"it sent late":              {short(5, "temper"), late, 2},
+		"it waited for its CPU":     {short(5, "temper"), waits, 2},
+		"a tool waited for its CPU": {busy, func(rec *bench.Record) { rec.Window.Primary.RunDelay = 1000 * rec.Scenario.Load.Window }, 4},
+		"a tool used all of its CPU": {busy, func(rec *bench.Record) {
+			l := &rec.Window.Ledger
+			l.Instrument, l.Idle = l.Length, l.Idle+l.Instrument-l.Length
+		}, 4},
+		"pods were made late":           {agent, late, 1},
+		"something else was the matter": {short(5, "temper"), func(rec *bench.Record) { rec.Window.Primary.Wrong = 1 }, 0},
+	} {
+		tc.c.Spoil = func(rec *bench.Record) {
+			if rec.Seed == 1 && rec.Arm.Name == tc.c.Arms[0] {
+				tc.spoil(rec)
+			}
+		}
+		s := made(t, tc.c).Sections[0]
+		did, want := "sent at most", AsExpected
+		if tc.void > 0 {
+			did, want = fmt.Sprintf("not so in %d of %d windows", tc.void, s.Windows), Unexpected
+		}
+		controls := s.clients()
+		if len(controls) != 1 || controls[0].State != want || !strings.Contains(plainText(controls[0].Did), did) {
+			t.Errorf("%s: %+v, want %q and %q; void: %+v", name, controls, want, did, s.Void)
+		}
+	}
+	// A client that never kept up has no figure of its own, and is not left out for it.
+	c := short(2, "temper")
+	c.Spoil = late
+	if controls := made(t, c).Sections[0].clients(); len(controls) != 1 || controls[0].State != Unexpected || !strings.HasPrefix(controls[0].Did, "not so in 4 of 4 windows") {
+		t.Errorf("%+v", controls)
 	}
 }
