@@ -42,7 +42,7 @@ func (p *Point) Charts(s *Section) []Figure {
 		out = append(out, Figure{p.background(rivals).svg(), "What background got meanwhile."})
 	}
 	if f := p.frontier(rivals); f != nil {
-		out = append(out, Figure{f.svg(), "The frontier: lower and farther right is better. Each path goes from few " + p.Neighbour + "s to many."})
+		out = append(out, Figure{f.svg(), "The frontier: up is a longer tail, right is more CPUs for background, so that lower and farther right is better." + p.paths()})
 	}
 	return out
 }
@@ -182,7 +182,18 @@ func (p *Point) overDensity(rows []Row, of func(Cell) stats.Estimate, label stri
 	return c
 }
 
-// frontier draws the tail against the harvest. The tail is over the stock
+// paths says how to follow an arm over a frontier, which leaves out the step without
+// background.
+func (p *Point) paths() string {
+	steps := slices.DeleteFunc(slices.Clone(p.Densities), func(d int) bool { return d == 0 })
+	if len(steps) == 1 {
+		return fmt.Sprintf(" All marks are at %s.", number(steps[0], p.Neighbour))
+	}
+	return fmt.Sprintf(" Each path goes from %s to %d.", number(slices.Min(steps), p.Neighbour), slices.Max(steps))
+}
+
+// frontier draws the tail against the CPUs that background got: not against its share of
+// what was left, which is all of it for whoever leaves little. The tail is over the stock
 // kernel's without background, so that arms share one scale.
 func (p *Point) frontier(rows []Row) *chart {
 	base := p.cell(stock, 0)
@@ -190,15 +201,19 @@ func (p *Point) frontier(rows []Row) *chart {
 		return nil
 	}
 	c := &chart{
-		title: p.tailName() + " over that of " + stock + " without background, against background's share of what was left",
-		x:     axis{label: "harvest: background's share of what was left", format: tickPercent},
+		title: p.tailName() + " over that of " + stock + " without background, against the CPUs that background gets",
+		x:     axis{label: "CPUs that background gets", format: plain},
 		y:     axis{label: p.tailName() + ", times idle " + stock + ", log", log: true, format: fold1},
 	}
+	most := 0.0
 	for _, r := range rows {
 		path := series{name: r.Name, style: r.Style}
 		for _, cell := range r.Cells {
+			if cell.PodCPUs > 0 {
+				most = float64(cell.PodCPUs)
+			}
 			if cell.Density > 0 {
-				path.points = append(path.points, point{number(cell.Density, p.Neighbour), cell.Harvest, p.tailRatio(cell.Cell, base.Cell)})
+				path.points = append(path.points, point{number(cell.Density, p.Neighbour), cell.Background, p.tailRatio(cell.Cell, base.Cell)})
 			}
 		}
 		c.series = append(c.series, path)
@@ -206,7 +221,10 @@ func (p *Point) frontier(rows []Row) *chart {
 	if !slices.ContainsFunc(c.series, func(s series) bool { return slices.ContainsFunc(s.points, c.shown) }) {
 		return nil
 	}
-	c.x.low, c.x.high = 0, 1
+	if most > 0 {
+		c.x.label += fmt.Sprintf(", of the pods' %.0f", most)
+	}
+	c.x.fit(append(c.xs(), most)...)
 	c.y.fit(append(c.ys(), 1)...)
 	return c
 }
@@ -224,6 +242,19 @@ func (c *chart) ys() []float64 {
 	return out
 }
 
+// xs are all the figures that the x axis must show.
+func (c *chart) xs() []float64 {
+	var out []float64
+	for _, s := range c.series {
+		for _, p := range s.points {
+			if c.shown(p) {
+				out = append(out, p.x.Figure)
+			}
+		}
+	}
+	return out
+}
+
 // tickMicros shows nanoseconds with the unit that keeps them short.
 func tickMicros(ns float64) string {
 	trim := func(v float64) string { return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) }
@@ -235,8 +266,6 @@ func tickMicros(ns float64) string {
 	}
 	return trim(ns) + nbsp + "ns"
 }
-
-func tickPercent(v float64) string { return fmt.Sprintf("%.0f%s%%", 100*v, nbsp) }
 
 func tickPower(v float64) string {
 	if v == 0 {

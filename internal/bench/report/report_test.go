@@ -413,7 +413,7 @@ func TestPageShowsEverything(t *testing.T) {
 	c := climb(5, invented.Arms()...)
 	c.Spoil = func(rec *bench.Record) { rec.Machine.ClockNote = `<script>alert(1)</script>` }
 	text := plainText(render(t, made(t, c), "ladder"))
-	lacks(t, text, "prefers-color-scheme: dark", "p99 request latency, log", "background spinners", "harvest: background", "The objective is twice the p99 of eevdf without background.",
+	lacks(t, text, "prefers-color-scheme: dark", "p99 request latency, log", "background spinners", "CPUs that background gets, of the pods&#39; 3", "The objective is twice the p99 of eevdf without background.",
 		"p99 over own p99 without background", "wakeup delay of the critical tier", "inversion time per critical CPU time", "&gt; 16", "A/A: temper:again against temper",
 		"Every figure at 60 %", "Temper, a part of it changed or left out", "memcached 1.0-1", "-seed SEED")
 }
