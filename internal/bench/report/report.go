@@ -49,8 +49,8 @@ type Point struct {
 	// Waits is where each wait is noted when it ends. Who waits longer notes fewer, so
 	// that no quantile of them compares two arms.
 	Waits bool
-	// SLO is the objective in nanoseconds, 0 where there is no stock kernel to
-	// take it from.
+	// SLO is the objective in nanoseconds, 0 where there is nothing to take it from: no
+	// stock kernel, or one that freezes the pod at its CPU limit for most of a period.
 	SLO float64
 	// Occupied is where all vCPUs share one clock: a busier guest is a slower one
 	// under any scheduler, so that an arm is held against `static` at the same
@@ -136,7 +136,7 @@ func newPoint(l *ladder.Ladder, p bench.Point) Point {
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	if idle := out.cell(stock, 0); idle.Tail.Known() && out.Climbs() && !out.Occupied {
+	if idle := out.cell(stock, 0); idle.Tail.Known() && out.Climbs() && !out.Occupied && l.Scenario.Primary.LimitMilliCPU == 0 {
 		out.SLO = stats.SLO(idle.Tail)
 		for i := range out.Rows {
 			out.Rows[i].Break = breakDensity(out.Rows[i], out.SLO)
