@@ -26,7 +26,7 @@ func (p *Point) Charts(s *Section) []Figure {
 	var out []Figure
 	rivals := p.Rivals()
 	if measured(rivals, func(c Cell) stats.Estimate { return c.Tail }) {
-		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + bands(s.seeds()) + p.objective()})
+		out = append(out, Figure{p.tail(s, rivals).svg(), "Tail against density. " + s.bands() + p.objective()})
 	}
 	if measured(rivals, func(c Cell) stats.Estimate { return c.Growth }) {
 		c, caption := p.growth(rivals), "The same over each arm's own tail without background, seen closer."
@@ -48,10 +48,13 @@ func (p *Point) Charts(s *Section) []Figure {
 }
 
 // bands says what a chart's bands are worth: as the caveats, which explain it.
-func bands(few, most int) string {
+func (s *Section) bands() string {
+	few, most := s.seeds()
 	switch {
 	case most == 1:
 		return "One seed: there are no intervals."
+	case s.OneBoot():
+		return "Bands are the intervals of seeds on one boot."
 	case most < fewSeeds:
 		return fmt.Sprintf("Bands are what %s seeds can be drawn to.", between(int64(few), int64(most)))
 	case few < fewSeeds:

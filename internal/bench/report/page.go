@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -21,7 +22,16 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"number":  number,
 	"capital": capital,
 	"cell":    cellHTML,
+	"prose":   prose,
 }).Parse(pageHTML))
+
+var quoted = regexp.MustCompile("`([^`]*)`")
+
+// prose makes code of what Markdown quotes.
+func prose(text string) template.HTML {
+	//nolint:gosec // the text is escaped before the tags are put in
+	return template.HTML(quoted.ReplaceAllString(template.HTMLEscapeString(text), "<code>$1</code>"))
+}
 
 // breaks lets a long text that has no spaces wrap where it has commas.
 func breaks(text string) template.HTML {
@@ -46,6 +56,7 @@ type page struct {
 	All      int
 	Void     int
 	VoidID   string // of the first list of void windows
+	Again    string // whether they can be run again
 	Sections []sectionView
 	Styles   []int // that any arm has
 }
@@ -76,7 +87,7 @@ type pointView struct {
 // HTML writes the report as one page that needs nothing else: no network, no
 // script, no font.
 func (r *Report) HTML(w io.Writer) error {
-	p := page{Report: r, Title: r.title()}
+	p := page{Report: r, Title: r.title(), Again: r.again()}
 	p.All, p.Void = r.Windows()
 	for i, s := range r.Sections {
 		p.Sections = append(p.Sections, s.view(fmt.Sprintf("s%d", i+1)))
@@ -93,6 +104,24 @@ func (r *Report) HTML(w io.Writer) error {
 		return fmt.Errorf("write page: %w", err)
 	}
 	return nil
+}
+
+// again ends the sentence of what whoever has the records can do with them: rerun takes
+// none of another clock.
+func (r *Report) again() string {
+	virtual := 0
+	for _, s := range r.Sections {
+		if s.Machine.Virtual() {
+			virtual++
+		}
+	}
+	switch virtual {
+	case len(r.Sections):
+		return ". They can be run again, to the last bit (`temper-lab rerun`)."
+	case 0:
+		return ". They cannot be run again: time was not virtual, or the guest talked to others, and a repetition is another sample."
+	}
+	return ". Those of virtual time, in a guest that talks to nobody, can be run again (`temper-lab rerun`)."
 }
 
 func (s *Section) view(id string) sectionView {

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/temper-sched/temper/internal/bench"
 )
 
 // fewSeeds cannot give an interval of 95 %: theirs is the range of what they can be drawn to.
@@ -25,6 +27,9 @@ func (s *Section) seedsCaveat() string {
 	const drawn = "the range of what they can be drawn to"
 	few, most := s.seeds()
 	of := between(int64(few), int64(most))
+	if s.OneBoot() {
+		return oneBootCaveat(of, most)
+	}
 	switch {
 	case most == 1 && len(s.Seeds) == 1:
 		return fmt.Sprintf("One seed (%d): a repetition gives the same samples, so there are no intervals, and differences of a few percent mean nothing.", s.Seeds[0])
@@ -43,6 +48,17 @@ func (s *Section) seedsCaveat() string {
 		text += " One seed has none."
 	}
 	return text
+}
+
+// OneBoot says whether one guest served all windows: what a boot does to figures is in all
+// of them alike.
+func (s *Section) OneBoot() bool { return s.Machine.Clock == bench.ClockOpen }
+
+func oneBootCaveat(of string, most int) string {
+	if most == 1 {
+		return "One seed on one boot: there are no intervals, and differences of a few percent mean nothing."
+	}
+	return fmt.Sprintf("Figures are of %s seeds on one boot. Intervals are by drawing these seeds anew 10,000 times: they hold by what windows of that boot differ, not what another boot would change, and so are no 95%s%% intervals.", of, nbsp)
 }
 
 // held is in how many campaigns of a hundred the range of so many seeds holds the truth.
