@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
+	"github.com/temper-sched/temper/internal/bench"
 	"github.com/temper-sched/temper/internal/bench/stats"
 )
 
@@ -64,7 +66,7 @@ func (s *Section) bands() string {
 }
 
 // ProbeCharts are what the probe saw: the same in every arm.
-func (p *Point) ProbeCharts() []Figure {
+func (p *Point) ProbeCharts(of bench.Scenario) []Figure {
 	if !p.Climbs() {
 		return nil
 	}
@@ -87,9 +89,20 @@ func (p *Point) ProbeCharts() []Figure {
 		// A power of ten, so that what lies at the lower end has a tick there.
 		low := math.Pow(10, math.Floor(math.Log10(c.y.low)+1e-9))
 		c.y.low, c.y.high, c.floor = low/10, math.Max(c.y.high, c.y.low*10), "0"
-		out = append(out, Figure{c.svg(), "Time a critical thread waited while a lower tier ran where it may run, for each second it ran."})
+		out = append(out, Figure{c.svg(), inversionCaption(of)})
 	}
 	return out
+}
+
+// reclaim is RECLAIM_NS of bpf/probe.bpf.c.
+const reclaim = 32 * time.Microsecond
+
+func inversionCaption(s bench.Scenario) string {
+	text := fmt.Sprintf("Time a critical thread waited while a lower tier ran where it may run, for each second it ran. Of each wait only what goes beyond %d%sµs counts: taking a CPU back may cost that.", reclaim.Microseconds(), nbsp)
+	if s.Primary.LimitMilliCPU > 0 {
+		text += " " + limitedWaits
+	}
+	return text
 }
 
 // AblationCharts show what a part of ours is good for.

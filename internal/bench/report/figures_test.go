@@ -3,6 +3,8 @@
 package report
 
 import (
+	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,4 +48,22 @@ func TestFrontierIsOfTheCPUsThatBackgroundGets(t *testing.T) {
 	}
 	c = climb(5, "eevdf", "temper")
 	lacks(t, plainText(render(t, made(t, c), "paths")), "Each path goes from 4 spinners to 16.")
+}
+
+// What the probe counts as inversion is said where it is drawn: a wait for a limit looks like one.
+func TestInversionSaysWhatCounts(t *testing.T) {
+	const beyond, limit = "only what goes beyond 32 µs counts", "A wait for the CPU limit counts too"
+	limited := kinds()["requests"]
+	page := plainText(render(t, made(t, limited), "inversion of a limited pod"))
+	lacks(t, page, beyond, limit)
+	page = plainText(render(t, made(t, climb(5, "eevdf", "temper")), "inversion"))
+	lacks(t, page, beyond)
+	if strings.Contains(page, limit) {
+		t.Error("a limit is spoken of where there is none")
+	}
+	source, err := os.ReadFile("../../../bpf/probe.bpf.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, string(source), fmt.Sprintf("#define RECLAIM_NS (%dULL * 1000)", reclaim.Microseconds()))
 }

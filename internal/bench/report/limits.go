@@ -114,6 +114,12 @@ func limitsInTurn(p bench.Primary) string {
 	return strings.Join(cpus, ", then ")
 }
 
+// limitedWaits is said where inversion is drawn of a limited pod. A thread that waits for
+// tokens is runnable, at a gate or throttled by the kernel, and the probe, which is the same
+// for all, does not know what for. Eight threads that saturate 1.5 CPUs count for 6.5 at any
+// moment under us; where all of them run at once until they freeze, only while they freeze.
+const limitedWaits = "A wait for the CPU limit counts too, under every arm: the probe knows no limits. Spread evenly, as under temper, such a wait is all beside background; in a pod that runs in bursts and freezes a part of it is behind the pod's own threads. Where the limit binds, the figure says little of tiers."
+
 // limitCaveats say how use of a limit was measured.
 func (s *Section) limitCaveats() []string {
 	if s.Scenario.Primary.LimitMilliCPU == 0 {
