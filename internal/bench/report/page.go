@@ -23,6 +23,9 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"capital": capital,
 	"cell":    cellHTML,
 	"prose":   prose,
+	"figures": figures,
+	"head":    func(text string) string { return beforeDensity.ReplaceAllString(text, nbsp+"$1") },
+	"keep":    func(text string) string { return strings.ReplaceAll(text, " ", nbsp) },
 }).Parse(pageHTML))
 
 var quoted = regexp.MustCompile("`([^`]*)`")
@@ -32,6 +35,12 @@ func prose(text string) template.HTML {
 	//nolint:gosec // the text is escaped before the tags are put in
 	return template.HTML(quoted.ReplaceAllString(template.HTMLEscapeString(text), "<code>$1</code>"))
 }
+
+// beforeDensity is the space in a column's head that ends in a number: "p99 at 16".
+var beforeDensity = regexp.MustCompile(` ([0-9]+)$`)
+
+// figures keeps an interval's ends on one line.
+func figures(text string) string { return strings.ReplaceAll(text, "–", wordJoiner+"–"+wordJoiner) }
 
 // breaks lets a long text that has no spaces wrap where it has commas.
 func breaks(text string) template.HTML {

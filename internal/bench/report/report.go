@@ -277,5 +277,13 @@ func (s *Section) Subject(p *Point) string {
 // serverNames are those that their makers write otherwise than we do.
 var serverNames = map[string]string{"redis": "Redis", "postgresql": "PostgreSQL", "mariadb": "MariaDB"}
 
+// ClockWords say what time the figures are of.
+func (s *Section) ClockWords() string {
+	if s.Virtual() {
+		return "virtual time"
+	}
+	return "wall clock"
+}
+
 // Virtual says whether time is counted in instructions.
 func (s *Section) Virtual() bool { return s.Machine.Virtual() || s.Machine.Clock == bench.ClockOpen }

@@ -14,6 +14,9 @@ import (
 // nbsp keeps a figure and its unit on one line.
 const nbsp = "\u00a0"
 
+// wordJoiner forbids a line to break where it stands.
+const wordJoiner = "\u2060"
+
 // none is shown where there is no figure.
 const none = "–"
 
