@@ -36,7 +36,7 @@ func (s *Section) Headline() []string {
 		why := "no valid window to make a figure of."
 		switch few, most := s.requests(); {
 		case few > 0 && !stats.Carries(rare, few) && !notesWaits(s.Scenario):
-			why = fmt.Sprintf("%s requests in a step, too few for a figure of the tail; the tables have the others.", between(few, most))
+			why = between(few, most) + " requests in a step, too few for a figure of the tail; the tables have the others."
 		case s.hasValid():
 			why = "no two arms to hold against each other; the tables have the figures."
 		}
