@@ -14,6 +14,7 @@ type Share struct {
 	Pod   *Pod
 	Got   stats.Estimate
 	Asked float64
+	parts stats.Values // by seed
 }
 
 // Off is by how much the pod got more (or, below 0, less) than its weight asks
@@ -43,7 +44,11 @@ func (c *Cell) Shares() []Share {
 	var out []Share
 	for _, p := range c.Pods {
 		if p.Weight > 0 && pods[p.Tier] > 1 {
-			out = append(out, Share{p, stats.Ratio(used[p.Tier], p.CPUTime), float64(p.Weight) / float64(weight[p.Tier])})
+			parts := stats.Values{}
+			for seed, ns := range p.CPUTime {
+				parts[seed] = ns / used[p.Tier][seed]
+			}
+			out = append(out, Share{p, stats.Ratio(used[p.Tier], p.CPUTime), float64(p.Weight) / float64(weight[p.Tier]), parts})
 		}
 	}
 	return out
@@ -71,30 +76,5 @@ func unsigned(e stats.Estimate) stats.Estimate {
 	return stats.Estimate{Figure: math.Abs(e.Figure), Low: min(low, high), High: max(low, high), Seeds: e.Seeds}
 }
 
-// ShareRatio estimates how many times a pod's part of what its tier's pods used in base
-// that here is, over the seeds that both have.
-func (c *Cell) ShareRatio(base *Cell, pod string) stats.Estimate {
-	return stats.Ratio(base.partOf(pod), c.partOf(pod))
-}
-
-// partOf is the pod's part by seed.
-func (c *Cell) partOf(pod string) stats.Values {
-	parts := stats.Values{}
-	for _, s := range c.Shares() {
-		if s.Pod.Name != pod {
-			continue
-		}
-		tier := stats.Values{}
-		for _, p := range c.Pods {
-			if p.Tier == s.Pod.Tier && p.Weight > 0 {
-				for seed, ns := range p.CPUTime {
-					tier[seed] += ns
-				}
-			}
-		}
-		for seed, ns := range s.Pod.CPUTime {
-			parts[seed] = ns / tier[seed]
-		}
-	}
-	return parts
-}
+// Ratio estimates how many times base it is, over the seeds that both have.
+func (s Share) Ratio(base Share) stats.Estimate { return stats.Ratio(base.parts, s.parts) }

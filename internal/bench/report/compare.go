@@ -189,7 +189,10 @@ func shareRatios(a, b *ladder.Cell) []ShareRatio {
 	before := a.Shares()
 	for _, now := range b.Shares() {
 		i := slices.IndexFunc(before, func(s ladder.Share) bool { return s.Pod.Name == now.Pod.Name })
-		if e := b.ShareRatio(a, now.Pod.Name); i >= 0 && e.Known() {
+		if i < 0 {
+			continue
+		}
+		if e := now.Ratio(before[i]); e.Known() {
 			out = append(out, ShareRatio{Pod: now.Pod.Name, Tier: now.Pod.Tier, Asked: now.Asked, A: before[i].Got, B: now.Got, Ratio: e})
 		}
 	}

@@ -66,7 +66,7 @@ func (s *Section) bands() string {
 }
 
 // ProbeCharts are what the probe saw: the same in every arm.
-func (p *Point) ProbeCharts(of bench.Scenario) []Figure {
+func (p *Point) ProbeCharts(s *Section) []Figure {
 	if !p.Climbs() {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (p *Point) ProbeCharts(of bench.Scenario) []Figure {
 		// A power of ten, so that what lies at the lower end has a tick there.
 		low := math.Pow(10, math.Floor(math.Log10(c.y.low)+1e-9))
 		c.y.low, c.y.high, c.floor = low/10, math.Max(c.y.high, c.y.low*10), "0"
-		out = append(out, Figure{c.svg(), inversionCaption(of)})
+		out = append(out, Figure{c.svg(), inversionCaption(s.Scenario)})
 	}
 	return out
 }

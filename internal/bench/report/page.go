@@ -158,7 +158,7 @@ func (s *Section) view(id string) sectionView {
 }
 
 func (s *Section) pointView(p *Point) pointView {
-	v := pointView{Point: p, Title: s.pointTitle(p), Summary: s.Summary(p), Charts: slices.Concat(p.Charts(s), p.ProbeCharts(s.Scenario))}
+	v := pointView{Point: p, Title: s.pointTitle(p), Summary: s.Summary(p), Charts: slices.Concat(p.Charts(s), p.ProbeCharts(s))}
 	if p.Climbs() {
 		v.Every = s.Every(p)
 	}

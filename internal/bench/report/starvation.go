@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"github.com/temper-sched/temper/internal/bench/stats"
+	"github.com/temper-sched/temper/internal/tier"
 )
-
-// tiers are those that a node has, the highest first.
-var tiers = []string{"critical", "system", "standard", "background"}
 
 // tiersHeadline says by tier what ours takes from whom and gives to whom, beside most
 // background. Critical work that saturates a node has no figure of its own: what it gets,
@@ -50,7 +48,8 @@ func (s *Section) tiersHeadline() []string {
 // byTier holds what each tier got and how long it waited against what it did under
 // another arm.
 func byTier(mine, theirs Cell) (lost, won []string, seeds int) {
-	for _, tier := range tiers {
+	for _, t := range tier.All() {
+		name := t.String()
 		var worse, better []string
 		tell := func(isWorse bool, text string) {
 			if isWorse {
@@ -59,21 +58,21 @@ func byTier(mine, theirs Cell) (lost, won []string, seeds int) {
 				better = append(better, text)
 			}
 		}
-		e := mine.TierRatio(theirs.Cell, tier)
+		e := mine.TierRatio(theirs.Cell, name)
 		seeds = max(seeds, e.Seeds)
 		if differs(e) {
-			tell(e.Figure < 1, fmt.Sprintf("gets %s CPUs, not %s", with(mine.TierCPUs(tier), cpus), with(theirs.TierCPUs(tier), cpus)))
+			tell(e.Figure < 1, fmt.Sprintf("gets %s CPUs, not %s", with(mine.TierCPUs(name), cpus), with(theirs.TierCPUs(name), cpus)))
 		}
 		// One wait of all windows has no interval.
-		a, b := mine.WorstWait[tier], theirs.WorstWait[tier]
+		a, b := mine.WorstWait[name], theirs.WorstWait[name]
 		if off := float64(a)/float64(b) - 1; a > 0 && b > 0 && math.Abs(off) > claimed {
 			tell(off > 0, fmt.Sprintf("waits for up to %s, not %s", micros(float64(a)), micros(float64(b))))
 		}
 		if len(worse) > 0 {
-			lost = append(lost, "tier "+tier+" "+list(worse))
+			lost = append(lost, "tier "+name+" "+list(worse))
 		}
 		if len(better) > 0 {
-			won = append(won, "tier "+tier+" "+list(better))
+			won = append(won, "tier "+name+" "+list(better))
 		}
 	}
 	return lost, won, seeds
@@ -115,7 +114,7 @@ func longestNoted(c Cell) time.Duration { return max(c.Latency().Max(), longestW
 // Waits shows who waited longest, by tier; empty where no probe saw it.
 func (s *Section) Waits() Table {
 	t := Table{Title: "Longest waits", Head: []string{"arm", "case", s.Scenario.Neighbour() + "s", "tier", "longest wait", "pods' CPUs"}}
-	if s.Scenario.Primary.Kind != "starvation" {
+	if !notesWaits(s.Scenario) {
 		return t
 	}
 	for i := range s.Points {
