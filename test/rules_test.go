@@ -88,10 +88,11 @@ var rules = []rule{
 	{
 		"measured figures are in a record", measuredFigures,
 		map[string]tree{
-			`README.md: "12 µs" names no record`:           {"README.md": "p99 is 12 µs.\n\n[record](bench/records/a)\n", "bench/records/a/report.txt": "12\n"},
-			`README.md: "12 µs" is not in bench/records/a`: {"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 112 12.5\n"},
-			`docs/results.md: "12 µs" names no record`:     {"docs/results.md": "- p99 is 13 µs ([record](bench/records/a))\n- p99 is 12 µs\n", "bench/records/a/report.txt": "12 13\n"},
-			`README.md: "13 µs" is not in bench/records/b`: {"README.md": "| 12 µs | [record](bench/records/a) |\n| 13 µs | [record](bench/records/b) |\n", "bench/records/a/report.txt": "12 13\n", "bench/records/b/report.txt": "12\n"},
+			`README.md: "12 µs" names no record`:                              {"README.md": "p99 is 12 µs.\n\n[record](bench/records/a)\n", "bench/records/a/report.txt": "12\n"},
+			`README.md: "12 µs" is not in bench/records/a`:                    {"README.md": "p99 is 12 µs ([record](bench/records/a)).\n", "bench/records/a/report.txt": "p99 112 12.5\n"},
+			`docs/results.md: "12 µs" names no record`:                        {"docs/results.md": "- p99 is 13 µs ([record](bench/records/a))\n- p99 is 12 µs\n", "bench/records/a/report.txt": "12 13\n"},
+			`README.md: "13 µs" is not in bench/records/b`:                    {"README.md": "| 12 µs | [record](bench/records/a) |\n| 13 µs | [record](bench/records/b) |\n", "bench/records/a/report.txt": "12 13\n", "bench/records/b/report.txt": "12\n"},
+			`README.md: "12 CPUs (11–14)" is not in bench/records/a's report`: {"README.md": "It gets 12 CPUs\n(11–14) ([record](bench/records/a)).\n", "bench/records/a/REPORT.md": "It got 12 (11–13) CPUs.\n"},
 		},
 		tree{
 			"README.md":                  "p99 is 12 µs ([record](bench/records/a)).\n\n| 12 µs | [record](bench/records/a) |\n| 14 µs | [record](bench/records/b) |\n\n<!-- targets: -->\n| 13 µs |\n<!-- targets end -->\n",

@@ -175,6 +175,7 @@ func designDocs(tr tree) []string {
 var (
 	figure     = regexp.MustCompile(`(\d+(?:[.,]\d+)*)\s?(?:µs|us|ms|%|×)`)
 	paragraph  = regexp.MustCompile(`\n\n|\n- `)
+	interval   = regexp.MustCompile(`(\d[\d.,]*)( ?[µmnu]?s| ?%|×)?(?: CPUs)? \((\d[^()]*–[^()]*)\)`)
 	recordLink = regexp.MustCompile(`bench/records/[\w.-]+`)
 )
 
@@ -186,13 +187,16 @@ var generated = regexp.MustCompile(`(?s)<!-- targets: .*?<!-- targets end -->`)
 var measured = []string{"README.md", "docs/results.md"}
 
 // measuredFigures: a number that a reader could quote stands beside the record
-// that has it, and the record does have it. It is the first that its paragraph
+// that has it, and the record does have it, with its interval where it has one. It is the first that its paragraph
 // or list item names, in a table the one that its row names or the next row above it.
 func measuredFigures(tr tree) []string {
 	var out []string
 	for _, name := range measured {
 		for _, block := range paragraph.Split(generated.ReplaceAllString(tr[name], ""), -1) {
 			record := recordLink.FindString(block)
+			if !strings.Contains(block, "\n|") { // prose, in which a line may end between a figure and its interval
+				block = strings.Join(strings.Fields(block), " ")
+			}
 			for line := range strings.SplitSeq(block, "\n") {
 				if named := recordLink.FindString(line); named != "" && strings.HasPrefix(line, "|") {
 					record = named
@@ -205,10 +209,21 @@ func measuredFigures(tr tree) []string {
 						out = append(out, fmt.Sprintf("%s: %q is not in %s", name, m[0], record))
 					}
 				}
+				for _, m := range interval.FindAllStringSubmatch(line, -1) {
+					if record != "" && !tr.reports(record, m[1]+m[2]+" ("+m[3]+")") {
+						out = append(out, fmt.Sprintf("%s: %q is not in %s's report", name, m[0], record))
+					}
+				}
 			}
 		}
 	}
 	return out
+}
+
+// reports tells whether dir's report has the figure with that interval.
+func (tr tree) reports(dir, figure string) bool {
+	text := strings.Join(strings.Fields(tr[dir+"/REPORT.md"]), " ")
+	return regexp.MustCompile(`(^|[^\d.,])` + regexp.QuoteMeta(figure)).MatchString(text)
 }
 
 // holds tells whether a file below dir contains the number.
