@@ -73,7 +73,7 @@ var table = [count]Desc{
 	TierWakeupDelay:   {"temper_tier_wakeup_delay_seconds", Histogram, "From a thread becoming runnable until it runs.", []string{"tier"}},
 	TierWorstWait:     {"temper_tier_worst_wait_seconds", Gauge, "The longest a thread was runnable and did not run, since the probe was started.", []string{"tier"}},
 	WaitBound:         {"temper_wait_bound_seconds", Gauge, "The longest that any runnable thread waits, as promised.", nil},
-	Inversion:         {"temper_inversion_seconds_total", Counter, "Time critical threads waited while a lower tier ran where they may run.", nil},
+	Inversion:         {"temper_inversion_seconds_total", Counter, "Time critical threads waited, beyond 32 µs each, while a lower tier ran where they may run; waits for a CPU limit count as well.", nil},
 	Preemptions:       {"temper_preemptions_total", Counter, "CPUs that a tier's waking threads took from a lower tier, or from a peer that was ahead.", []string{"tier"}},
 	FenceCPUs:         {"temper_fence_cpus", Gauge, "CPUs in fences.", nil},
 	CriticalNotFenced: {"temper_critical_not_fenced", Gauge, "Critical pods without a fence: they outrank others, but have no cores planned for them.", nil},
